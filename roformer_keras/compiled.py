@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from roformer_keras import quirks
 from roformer_keras.errors import BackendError
 from roformer_keras.processes import refuse_forked_process
 from roformer_keras.types import Shape
@@ -159,8 +160,9 @@ def _in_torch(compiled, function):
 def _in_openvino(compiled, function):
     import ml_dtypes
     import openvino
-    from keras.src.backend.openvino.core import OPENVINO_DTYPES, OpenVINOKerasTensor
     from openvino import opset16
+
+    core = quirks.openvino_backend()
 
     # Kinds of arguments -> a program and the structure of what it returns.
     kept: dict[str, tuple] = {}
@@ -194,10 +196,10 @@ def _in_openvino(compiled, function):
 
     def build(arguments, arrays):
         parameters = [
-            opset16.parameter([-1] * array.ndim, OPENVINO_DTYPES[str(array.dtype)])
+            opset16.parameter([-1] * array.ndim, core.OPENVINO_DTYPES[str(array.dtype)])
             for array in arrays
         ]
-        symbols = [OpenVINOKerasTensor(one.output(0)) for one in parameters]
+        symbols = [core.OpenVINOKerasTensor(one.output(0)) for one in parameters]
         outputs = function(*keras.tree.pack_sequence_as(arguments, symbols))
         # Masks that a model lacks are None.
         structure = keras.tree.map_structure(

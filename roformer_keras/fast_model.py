@@ -36,6 +36,8 @@ class FastInference(_Model):
     """
 
     predict_function: Any
+    # See `inference.inference_of`.
+    _inference: Any = None
     # The structure for which Keras made its functions.
     _made_for: Structure | None = None
 

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from roformer_keras import quirks
 from roformer_keras.compiled import Compiled, general_specs
 from roformer_keras.errors import CheckpointError
 from roformer_keras.layers.fused import fused, runs_on_cpu
@@ -120,7 +121,7 @@ class Inference:
         def with_masks(inputs):
             outputs = call(inputs, training=False)
             flat = keras.tree.flatten(outputs)
-            return outputs, [getattr(output, "_keras_mask", None) for output in flat]
+            return outputs, list(map(quirks.mask_of, flat))
 
         convert = keras.ops.convert_to_tensor
         outputs, masks = self._run(
@@ -130,7 +131,7 @@ class Inference:
         )
         for output, mask in zip(keras.tree.flatten(outputs), masks, strict=True):
             if mask is not None:
-                output._keras_mask = mask
+                quirks.set_mask(output, mask)
         return outputs
 
     def _compiled(self, function, any_shape=True):
@@ -233,7 +234,7 @@ class Structure:
 
     def read(self) -> None:
         """Takes the model as it is."""
-        layers = list(self._model._flatten_layers())
+        layers = quirks.nested_layers(self._model)
         # The attributes of a model itself change with each training.
         self._layers = [x for x in layers if not isinstance(x, keras.Model)]
         self._attributes = [

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from roformer_keras import quirks
 from roformer_keras.checks import (
     check_choice,
     check_instance,
@@ -127,8 +128,8 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         return ops.cast(ops.where(is_first, 0.0, momentum), "float32")
 
     def _update_model_variables_moving_average(self, trainable_variables):
-        momentum = self.mean_momentum(self._iterations)
-        means = self._model_variables_moving_average
+        momentum = self.mean_momentum(quirks.batch_count(self))
+        means = quirks.running_means(self)
         for variable, mean in zip(trainable_variables, means, strict=True):
             if mean is not None:
                 moved = momentum * ops.cast(mean, "float32")
@@ -137,7 +138,7 @@ class _BertOptimizer(keras.optimizers.Optimizer):
 
     def _apply_weight_decay(self, variables):
         # Keras on PyTorch fails if none of them decays.
-        if any(map(self._use_weight_decay, variables)):
+        if any(quirks.decays(self, variable) for variable in variables):
             super()._apply_weight_decay(variables)
 
     def _clip_gradients(self, grads):
@@ -182,12 +183,10 @@ class _BertOptimizer(keras.optimizers.Optimizer):
     def _corrected_moments(self, gradient, variable):
         """The gradient's mean and the root of its mean square, in float32, unbiased."""
         gradient = ops.cast(gradient, "float32")
-        index = self._get_variable_index(variable)
-        mean, square = self._momentums[index], self._velocities[index]
+        mean, square, highest = quirks.moments_of(self, variable)
         self.assign_add(mean, (gradient - mean) * (1 - self.beta_1))
         self.assign_add(square, (ops.square(gradient) - square) * (1 - self.beta_2))
-        if getattr(self, "amsgrad", False):
-            highest = self._velocity_hats[index]
+        if highest is not None:
             self.assign(highest, ops.maximum(highest, square))
             square = highest
         step = ops.cast(self.iterations + 1, "float32")
@@ -252,7 +251,7 @@ class AdamW(_BertOptimizer, keras.optimizers.AdamW):
         factor = self._factor(variable)
         if factor != 1:
             # Decayed already by the whole rate.
-            if self.weight_decay is not None and self._use_weight_decay(variable):
+            if self.weight_decay is not None and quirks.decays(self, variable):
                 decay = ops.cast(self.weight_decay * learning_rate, variable.dtype)
                 decayed = variable * (1 - factor * decay) / (1 - decay)
                 self.assign(variable, decayed)
@@ -292,11 +291,11 @@ class AdamW(_BertOptimizer, keras.optimizers.AdamW):
         """What Keras computes in a dozen passes over memory, in TensorFlow's one."""
         import tensorflow as tf
 
-        index = self._get_variable_index(variable)
+        mean, square, _ = quirks.moments_of(self, variable)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
-            m=self._momentums[index].value.handle,
-            v=self._velocities[index].value.handle,
+            m=mean.value.handle,
+            v=square.value.handle,
             beta1_power=ops.power(self.beta_1, step),
             beta2_power=ops.power(self.beta_2, step),
             lr=learning_rate,

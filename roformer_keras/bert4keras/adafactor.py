@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras import quirks
 from roformer_keras.bert4keras.optimizer_base import (
     ExtendableOptimizer,
     Update,
@@ -164,7 +165,7 @@ class AdaFactor(ExtendableOptimizer):
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        if isinstance(self._learning_rate, RelativeStepRate):
+        if isinstance(quirks.schedule_of(self), RelativeStepRate):
             config["learning_rate"] = None
         own = {
             "beta1": self.beta1,

@@ -6,6 +6,7 @@ import keras as _keras3
 import numpy as np
 from keras import ops
 
+from roformer_keras import quirks
 from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.bert4keras.keras2 import keras
 from roformer_keras.bert4keras.keras2_models import model_of_loss
@@ -123,7 +124,7 @@ def search_layer(
     if isinstance(inputs, _keras3.Operation):
         waiting = [inputs]
     elif K.is_keras_tensor(inputs):
-        waiting = [inputs._keras_history.operation]
+        waiting = [quirks.maker_of(inputs)]
     elif (trained := model_of_loss()) is not None:
         waiting = [trained]
     else:
@@ -142,7 +143,7 @@ def search_layer(
             for own in layer.layers:
                 if own.name == name:
                     return own
-        for node in layer._inbound_nodes[:1]:
+        for node in quirks.calls_of(layer)[:1]:
             waiting += [parent.operation for parent in node.parent_nodes]
     return None
 

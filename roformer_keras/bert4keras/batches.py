@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from roformer_keras import quirks
 from roformer_keras.data.adapters import DataAdapter, without_tuning
 
 # Of Keras 2: `max_queue_size`.
@@ -164,9 +165,8 @@ class _Batches(DataAdapter):
         return self.get_numpy_iterator()
 
     def get_torch_dataloader(self) -> Any:
-        from keras.src.trainers.data_adapters import data_adapter_utils
-
-        return data_adapter_utils.get_torch_dataloader(self.get_numpy_iterator())
+        utils = quirks.data_adapters().data_adapter_utils
+        return utils.get_torch_dataloader(self.get_numpy_iterator())
 
     def get_tf_dataset(self) -> Any:
         import tensorflow as tf

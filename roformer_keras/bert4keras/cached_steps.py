@@ -13,6 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras import quirks
 from roformer_keras.bert4keras import layers as own
 from roformer_keras.compiled import Compiled
 from roformer_keras.inference import fill_rows
@@ -199,7 +200,7 @@ class CachedSteps:
                 return lambda x, **_: operation.at(x, position_ids)
             return operation
 
-        outputs = self._model._run_through_graph(inputs, operation_fn=replaced)
+        outputs = quirks.run_graph(self._model, inputs, replaced)
         outputs = keras.tree.map_structure(lambda x: ops.take(x, last, axis=1), outputs)
         return outputs, [caches[id(one)] for one in self._graph.attentions]
 
@@ -227,8 +228,7 @@ def _read_graph(model) -> _Graph | None:
     attentions: list[own.MultiHeadAttention] = []
     tokens: set[int | None] = set()
     masks: set[int | None] = set()
-    nodes = [node for some in model._nodes_by_depth.values() for node in some]
-    for node in nodes:
+    for node in quirks.graph_nodes(model):
         operation = node.operation
         if node.is_input:
             continue
@@ -275,4 +275,4 @@ def _is_own_attention(node):
     if node.operation.return_attention_scores or len(given) < 4:
         return False
     is_self = given[0] is given[1] is given[2]
-    return is_self and isinstance(given[3]._keras_history.operation, _MASKS)
+    return is_self and isinstance(quirks.maker_of(given[3]), _MASKS)

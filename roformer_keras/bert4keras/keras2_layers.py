@@ -8,8 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-# What Keras's own layers read; it has no public name.
-from keras.src.backend import get_keras_mask
+from roformer_keras import quirks
 
 # A mixin calls what a Keras layer has.
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class NodeTensors(_Layer):
         return self._tensors_at(node_index, "output_tensors")
 
     def _tensors_at(self, node_index, name):
-        nodes = self._inbound_nodes
+        nodes = quirks.calls_of(self)
         if not -len(nodes) <= node_index < len(nodes):
             raise ValueError(
                 f"node_index must be that of a call of the layer {self.name}, which "
@@ -71,7 +70,7 @@ def hide_positions(pooling: keras.layers.Layer, inputs: Any, mask: Any = None) -
         inputs: its inputs.
         mask: of the inputs; if not given, the one that Keras has put on them.
     """
-    mask = get_keras_mask(inputs) if mask is None else mask
+    mask = quirks.mask_of(inputs) if mask is None else mask
     if mask is None:
         return inputs
     axis = -1 if pooling.data_format == "channels_last" else 1

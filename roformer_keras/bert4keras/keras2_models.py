@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-# The class that Keras makes of `keras.Model(inputs, outputs)`; it has no public name.
-from keras.src.models.functional import Functional as _Functional
-
+from roformer_keras import quirks
 from roformer_keras.bert4keras import train_functions
 from roformer_keras.bert4keras.batches import READ_AHEAD, as_batches, as_inputs
 from roformer_keras.bert4keras.keras2_layers import NodeTensors, as_keras
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
 else:
     _Model = object
 
+_Functional: Any = quirks.functional_class()
 # Keras's own, which takes 50 ms to begin.
 PREDICT = keras.Model.predict
 # How Keras 2 reads a generator, which the methods of Keras 3 do not take.
@@ -150,15 +149,12 @@ class ScriptModel(NodeTensors, _Model):
             yield
             return
         others = [x for x in self.variables if x.trainable != (id(x) in trained)]
-        before = self._trainable
         try:
-            # The property would set the flags of all layers.
-            self._trainable = True
             for variable in others:
                 variable.trainable = not variable.trainable
-            yield
+            with quirks.trainable_itself(self):
+                yield
         finally:
-            self._trainable = before
             for variable in others:
                 variable.trainable = not variable.trainable
 

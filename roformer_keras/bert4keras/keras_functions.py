@@ -13,6 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras import quirks
 from roformer_keras.bert4keras import train_functions as _training
 from roformer_keras.errors import ConfigurationError
 
@@ -463,15 +464,12 @@ def in_train_phase(x: Any, alt: Any, training: Any = None) -> Any:
         ConfigurationError: it is not given, and no layer is being called.
     """
     if training is None:
-        from keras.src.backend.common import global_state
-
-        context = global_state.get_global_attribute("current_call_ctx")
-        if context is None:
+        training = quirks.called_in_training()
+        if training is None:
             raise ConfigurationError(
                 "in_train_phase must be called in a layer's call or with training=, "
                 "got neither: Keras 3 has no phase of learning elsewhere"
             )
-        training = context.training
     chosen = x if training else alt
     return chosen() if callable(chosen) else chosen
 

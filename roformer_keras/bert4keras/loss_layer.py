@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from roformer_keras import quirks
 from roformer_keras.bert4keras.basic_layers import Layer
 
 _serializable = keras.saving.register_keras_serializable("bert4keras")
@@ -60,9 +61,8 @@ class Loss(Layer):
         metrics = {metric.name: metric for metric in self._metrics}
         if name not in metrics:
             # Keras takes no new state once a layer is built, and only the call knows.
-            self._tracker.unlock()
-            setattr(self, f"_metric_{len(metrics)}", keras.metrics.Mean(name=name))
-            self._tracker.lock()
+            with quirks.adding_state(self):
+                setattr(self, f"_metric_{len(metrics)}", keras.metrics.Mean(name=name))
             metrics = {metric.name: metric for metric in self._metrics}
         if self._is_training:
             metrics[name].update_state(ops.mean(value))

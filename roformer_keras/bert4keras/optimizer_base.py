@@ -15,6 +15,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from roformer_keras import quirks
 from roformer_keras.checks import check_names, check_number
 from roformer_keras.optimizers import dense_gradient
 from roformer_keras.types import TensorLike
@@ -137,12 +138,12 @@ class ExtendableOptimizer(keras.optimizers.Optimizer):
     def update_step(
         self, gradient: TensorLike, variable: TensorLike, learning_rate: TensorLike
     ) -> None:
-        index, dtype = self._get_variable_index(variable), _computed_type(variable)
+        index, dtype = quirks.place_of(self, variable), _computed_type(variable)
         update = Update(
             variable=variable,
             index=index,
             # TensorFlow hands on its own variables; the one of Keras knows its path.
-            name=f"{_path(self._trainable_variables[index])}:0",
+            name=f"{_path(quirks.trained_variables(self)[index])}:0",
             gradient=ops.cast(dense_gradient(gradient, variable), dtype),
             rate=self.scheduled_rate(ops.cast(learning_rate, dtype)),
             write=self.assign,

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras import quirks
 from roformer_keras.bert4keras.optimizer_base import (
     ExtendableOptimizer,
     Update,
@@ -281,7 +282,7 @@ class ExponentialMovingAverage(ExtendableOptimizer):
     @property
     def model_weights(self) -> list[keras.Variable]:
         """The variables whose mean is kept."""
-        return self._trainable_variables
+        return quirks.trained_variables(self)
 
     def update_step(
         self, gradient: TensorLike, variable: TensorLike, learning_rate: TensorLike
@@ -290,7 +291,7 @@ class ExponentialMovingAverage(ExtendableOptimizer):
         if has_rows(gradient):
             # bert4keras counts a batch twice where a gradient is a list of rows, and
             # the second time no extension changes what it writes.
-            self._count(variable, self._get_variable_index(variable), self.assign)
+            self._count(variable, quirks.place_of(self, variable), self.assign)
 
     def apply_update(self, update: Update) -> None:
         super().apply_update(update)

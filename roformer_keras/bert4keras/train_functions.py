@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from roformer_keras import quirks
 from roformer_keras.errors import ConfigurationError
 
 
@@ -126,7 +127,7 @@ def feeds(model: keras.Model) -> list[Feed]:
 
     Without a loss of `compile` there are none.
     """
-    if model._compile_loss is None:
+    if quirks.compiled_loss(model) is None:
         return []
     return [Feed() for _ in model.outputs]
 
@@ -141,7 +142,8 @@ def gradients_function(gradients: Sequence[Gradient]) -> Callable:
     @tf.function(reduce_retracing=True)
     def compute(x, y, sample_weight):
         with tf.GradientTape() as tape:
-            loss = model._compute_loss(
+            loss = quirks.loss_of_batch(
+                model,
                 x=x,
                 y=y,
                 y_pred=model(x, training=False),

@@ -13,16 +13,12 @@ from typing import Any
 import keras
 import numpy as np
 
+from roformer_keras import quirks
 from roformer_keras.compiled import refuse_inference_backend
 
-try:
-    # Keras's loops take an adapter for data, and have no public name for one.
-    from keras.src.trainers.data_adapters import get_data_adapter
-    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
-    from keras.src.trainers.data_adapters.data_adapter import DataAdapter
-except ImportError:  # pragma: no cover
-    # Without these names data goes to Keras as it is, and waits.
-    get_data_adapter = None
+# None where Keras has other names: data goes to it as it is, and waits.
+_KERAS = quirks.data_adapters()
+DataAdapter: Any = object if _KERAS is None else _KERAS.data_adapter.DataAdapter
 
 # Of `fit`, `evaluate` and `predict`: what an adapter is made of.
 _DATA = ("y", "sample_weight", "class_weight")
@@ -30,7 +26,7 @@ _DATA = ("y", "sample_weight", "class_weight")
 
 def is_adapter(x: Any) -> bool:
     """Whether `x` comes from `prepare_data`, which Keras's loops take as it is."""
-    return get_data_adapter is not None and isinstance(x, DataAdapter)
+    return _KERAS is not None and isinstance(x, DataAdapter)
 
 
 def prepare_data(
@@ -59,7 +55,7 @@ def prepare_data(
     """
     if is_adapter(x):
         return x
-    adapter = get_data_adapter(
+    adapter = _KERAS.get_data_adapter(
         *(x, y, sample_weight),
         batch_size=batch_size,
         steps_per_epoch=steps,
@@ -70,7 +66,7 @@ def prepare_data(
 
     def get_tf_dataset():
         is_short = sliced or adapter.num_batches == 1
-        if is_short and not shuffle and isinstance(adapter, ArrayDataAdapter):
+        if is_short and not shuffle and _is_of_arrays(adapter):
             arrays = keras.tree.flatten((x, y, sample_weight))
             if all(_is_dense(array) for array in arrays):
                 return _Slices(adapter)
@@ -131,7 +127,7 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
     finally:
         if is_fit:
             # After one that was interrupted Keras would evaluate the next on its data.
-            method.__self__._eval_epoch_iterator = None
+            quirks.forget_validation(method.__self__)
         # TensorFlow's global graph holds the adapter for ever, which holds the data,
         # and by it the model.
         for adapter, one in zip(adapters, (x, validation), strict=True):
@@ -168,6 +164,10 @@ class _Slices:
             )
 
 
+def _is_of_arrays(adapter):
+    return isinstance(adapter, _KERAS.array_data_adapter.ArrayDataAdapter)
+
+
 def _is_dense(array):
     import tensorflow as tf
 
@@ -186,7 +186,7 @@ def has_strategy(model: keras.Model) -> bool:
 
 def _is_left_to_keras(model, options):
     """Whether data must be Keras's own: elsewhere, or where Keras divides it."""
-    if get_data_adapter is None or keras.backend.backend() != "tensorflow":
+    if _KERAS is None or keras.backend.backend() != "tensorflow":
         return True
     return bool(
         # The data that `fit` has prepared for `evaluate`.

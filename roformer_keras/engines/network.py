@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras import layers
+from roformer_keras import layers, quirks
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.layers.norms import erf_gelu
 
@@ -147,7 +147,7 @@ class NetworkWriter:
 
     def functional(self, model: keras.Model, inputs: dict, *args, **kwargs) -> Any:
         """The outputs of a functional model, nested as the model nests them."""
-        return model._run_through_graph(inputs, operation_fn=self._writer_of)
+        return quirks.run_graph(model, inputs, self._writer_of)
 
     def _writer_of(self, layer):
         if hasattr(layer, "write_network"):

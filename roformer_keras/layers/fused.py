@@ -17,6 +17,7 @@ import functools
 import keras
 from keras import ops
 
+from roformer_keras import quirks
 from roformer_keras.layers.position import rotary_table
 
 _held = contextvars.ContextVar("fused_operations", default=None)
@@ -144,17 +145,7 @@ def _is_possible():
     graph rewriting leaves the norm's operations as they are, and encoding takes 13 %
     longer with them (on a Zen 3).
     """
-    return runs_on_cpu() and _has_onednn() and _norm_works()
-
-
-def _has_onednn():
-    try:
-        # TensorFlow's own tests ask here; there is no public name.
-        from tensorflow.python.util import _pywrap_util_port as port
-
-        return bool(port.IsMklEnabled())
-    except (ImportError, AttributeError):
-        return False
+    return runs_on_cpu() and quirks.has_onednn() and _norm_works()
 
 
 def _norm_works():

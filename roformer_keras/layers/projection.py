@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from roformer_keras import quirks
+
 _FACTORS = ("lora_kernel_a", "lora_kernel_b")
 
 
@@ -36,18 +38,16 @@ class Projection(keras.layers.Dense):
     def merge_lora(self):
         """Adds the factors' product to the kernel, and drops the factors."""
         if self.quantization_mode is None:
-            self._kernel.assign(self._merged(1.0))
+            quirks.stored_kernel(self).assign(self._merged(1.0))
         else:
             # Keras quantizes the sum again.
-            kernel, scale, zero = self._get_kernel_with_merged_lora()
-            self._kernel.assign(kernel)
+            kernel, scale, zero = quirks.merged_quantized_kernel(self)
+            quirks.stored_kernel(self).assign(kernel)
             self.kernel_scale.assign(scale)
             if zero is not None:
                 self.kernel_zero.assign(zero)
         for name in _FACTORS:
-            self._untrack_variable(getattr(self, name))
-            # Keras's own deletion collects garbage: 0.6 s for each factor.
-            object.__delattr__(self, name)
+            quirks.drop_variable(self, name)
         self.lora_enabled = False
         self.lora_rank = self.lora_alpha = None
 
@@ -58,7 +58,10 @@ class Projection(keras.layers.Dense):
         """
         product = ops.matmul(self.lora_kernel_a, self.lora_kernel_b)
         scale = sign * self.lora_alpha / self.lora_rank
-        return ops.cast(self._kernel + scale * product, self._kernel.dtype)
+        return ops.cast(
+            quirks.stored_kernel(self) + scale * product,
+            quirks.stored_kernel(self).dtype,
+        )
 
     def save_own_variables(self, store):
         own = {}
@@ -92,4 +95,4 @@ class Projection(keras.layers.Dense):
         for name, value in factors.items():
             getattr(self, name).assign(value)
         if self.quantization_mode is None:
-            self._kernel.assign(self._merged(-1.0))
+            quirks.stored_kernel(self).assign(self._merged(-1.0))

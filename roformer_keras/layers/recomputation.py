@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from roformer_keras import quirks
+
 
 def recomputed(function, layer, arguments):
     """Calls a function of a layer and keeps only its arguments for the backward pass.
@@ -24,7 +26,7 @@ def recomputed(function, layer, arguments):
     """
     generators = [
         part.seed_generator
-        for part in layer._flatten_layers()
+        for part in quirks.nested_layers(layer)
         if isinstance(part, keras.layers.Dropout) and part.rate > 0
     ]
     # `next()` returns the current seed and advances the generator. The recomputation

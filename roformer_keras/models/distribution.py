@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from roformer_keras import quirks
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.data.adapters import has_strategy
 from roformer_keras.errors import ConfigurationError
@@ -101,8 +102,7 @@ def allow_uneven_batches() -> None:
     """
     if keras.backend.backend() != "jax":
         return
-    from keras.src.backend.jax import distribution_lib
-
+    distribution_lib = quirks.jax_distribution()
     function = distribution_lib.distribute_data_input
     if not hasattr(function, "allows_uneven_batches"):
         distribution_lib.distribute_data_input = _allowing_uneven_batches(function)

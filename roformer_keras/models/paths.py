@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import keras
 
+from roformer_keras import quirks
+
 
 def weights_by_path(model: keras.Layer) -> dict[str, keras.Variable]:
     """The weights of a model, or of a layer, by path without outer name scopes.
@@ -29,10 +31,10 @@ def layers_by_path(model: keras.Layer) -> dict[str, keras.Layer]:
     paths = {
         id(layer): path
         for part in _parts(model)
-        for layer in part._flatten_layers()
+        for layer in quirks.nested_layers(part)
         for path in _below(part, layer.path)
     }
-    layers = model._flatten_layers()
+    layers = quirks.nested_layers(model)
     return {paths[id(layer)]: layer for layer in layers if id(layer) in paths}
 
 

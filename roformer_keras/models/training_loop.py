@@ -6,6 +6,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from roformer_keras import quirks
+
 
 class EpochOrder(keras.callbacks.Callback):
     """Sets the order of the rows, and what dropout draws, by the number of the epoch.
@@ -27,7 +29,7 @@ class EpochOrder(keras.callbacks.Callback):
         if epoch == 0:
             return
         (count,) = np.random.default_rng(epoch).integers(2**32, size=1, dtype="uint32")
-        for layer in self.model._flatten_layers():
+        for layer in quirks.nested_layers(self.model):
             generator = getattr(layer, "seed_generator", None)
             if generator is not None:
                 # A seed, and how often it was drawn with.
@@ -59,7 +61,8 @@ class ForModel(keras.callbacks.Callback):
         if not isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks = keras.callbacks.CallbackList(callbacks, model=model)
         self.callbacks, self.outer, self.trainer = callbacks, model, trainer
-        model.stop_training, model._initial_epoch = False, None
+        model.stop_training = False
+        quirks.set_first_epoch(model, None)
 
     def set_params(self, params: dict[str, Any]) -> None:
         self.callbacks.set_params(params)
@@ -73,7 +76,7 @@ class ForModel(keras.callbacks.Callback):
             self.trainer.jax_state_sync()
         getattr(self.callbacks, event)(*arguments, **options)
         self.trainer.stop_training |= self.outer.stop_training
-        self.trainer._initial_epoch = self.outer._initial_epoch
+        quirks.set_first_epoch(self.trainer, quirks.first_epoch(self.outer))
 
 
 def _forwarded(event: str) -> Callable:

@@ -8,6 +8,7 @@ from typing import Any
 
 import uvicorn
 
+from roformer_keras import quirks
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.server.app import create_app
 from roformer_keras.server.models import load_to_serve
@@ -74,7 +75,7 @@ class _Server(uvicorn.Server):
         with super().capture_signals():
             yield
             # uvicorn would send them once more.
-            self._captured_signals.clear()
+            quirks.forget_signals(self)
 
 
 def find_address(host: str, port: int) -> tuple:

@@ -12,6 +12,7 @@ moves the whole embedding table.
 import keras
 from keras import ops
 
+from roformer_keras import quirks
 from roformer_keras.errors import ConfigurationError
 
 
@@ -78,14 +79,14 @@ def _update_at(gradient, model, update, embeddings, epsilon, data):
     """An update where the embeddings are moved, for backends that assign variables."""
     step = ops.cast(_step(gradient, epsilon), embeddings.dtype)
     optimizer = _updating(model.optimizer)
-    before = ops.copy(optimizer._iterations)
+    before = ops.copy(quirks.batch_count(optimizer))
     embeddings.assign_add(step)
     logs = update(data)
     embeddings.assign_sub(step)
     # It is built with the first update.
     mean = _mean_of(model, embeddings)
     if mean is not None:
-        share = _share(optimizer, before, optimizer._iterations)
+        share = _share(optimizer, before, quirks.batch_count(optimizer))
         mean.assign_sub(ops.cast(share, mean.dtype) * ops.cast(step, mean.dtype))
     return logs
 
@@ -123,7 +124,7 @@ def _jax(model, update, embeddings, epsilon, state, data):
     if mean is not None:
         owner = _updating(model.optimizer)
         places = {id(v): place for place, v in enumerate(model.optimizer.variables)}
-        count, own = places[id(owner._iterations)], places[id(mean)]
+        count, own = places[id(quirks.batch_count(owner))], places[id(mean)]
         after = list(rest[1])
         share = _share(owner, optimizer[count], after[count])
         after[own] = after[own] - ops.cast(share * step, after[own].dtype)
@@ -143,7 +144,7 @@ def _mean_of(model, embeddings):
         return None
     for variable, mean in zip(
         model.trainable_variables,
-        optimizer._model_variables_moving_average,
+        quirks.running_means(optimizer),
         strict=True,
     ):
         if variable is embeddings:

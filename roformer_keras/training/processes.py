@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import keras
 
+from roformer_keras import quirks
 from roformer_keras.errors import BackendError, ConfigurationError, ProcessError
 from roformer_keras.models.distribution import WholeBatches
 from roformer_keras.training.process_settings import Processes
@@ -97,11 +98,7 @@ class Team:
         """
         if self.count == 1:
             return function()
-        # JAX's public ways of an exchange are computations on the devices, which give
-        # up while the first process works for long.
-        from jax._src.distributed import global_state
-
-        client: Any = global_state.client
+        client = quirks.jax_client()
         key = f"roformer-keras/{next(_exchanges)}"
         if not self.is_first:
             answer = json.loads(client.blocking_key_value_get(key, _PATIENCE))

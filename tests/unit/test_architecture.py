@@ -33,7 +33,7 @@ LAYERS = (
     "hub",
     "config io",
     "backend checks extras processes",
-    "errors progress types",
+    "errors progress quirks types",
 )
 RANKS = {
     unit: rank for rank, units in enumerate(LAYERS[::-1]) for unit in units.split()
@@ -46,12 +46,12 @@ ALLOWED = {
         bert4keras/batches bert4keras/data_generator bert4keras/keras_functions
         bert4keras/train_functions compiled data/adapters fast_model inference
         keras_hub
-        layers/dropout layers/fused models/initializers optimizers export/runtime
+        layers/dropout layers/fused models/initializers optimizers export/runtime quirks
         tasks/adversarial verification/reference_process
     """,
     "tf_keras": "verification/reference_process",
     "bert4keras": "verification/reference_process",
-    "jax": "compiled models/distribution tasks/adversarial training/processes",
+    "jax": "compiled models/distribution quirks tasks/adversarial training/processes",
     "torch": "compiled tasks/adversarial verification/reference_process",
     "transformers": "verification/reference_process",
     "onnx": "export/model export/onnx_fusion",
@@ -106,6 +106,50 @@ def test_libraries_are_named_where_they_may_be():
         for name in imports_of(module)
         if (library := name.partition(".")[0]) in ALLOWED
         and module.with_suffix("").as_posix() not in ALLOWED[library].split()
+    ]
+    assert wrong == []
+
+
+# Of the standard library, and of attributes that `setattr` makes.
+NOT_PRIVATE = {"_asdict", "_exit", "_getframe", "_replace"} | {
+    *("_trans", "_l_trans", "_r_trans", "_token_unk_id"),
+}
+PRIVATE_MODULES = ("keras.src", "tensorflow.python", "jax._src", "torch._")
+
+
+def own_names(tree):
+    """Names that a module defines: functions, classes, variables, its attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield from [node.attr] * (ast.unparse(node.value) == "self")
+
+
+def test_private_names_of_libraries_are_quirks():
+    """Others use what `quirks` says of each: why, and until which version."""
+    trees = {
+        module: ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
+        for module in MODULES
+        if module.name != "quirks.py"
+    }
+    own = NOT_PRIVATE.union(*map(own_names, trees.values()))
+    wrong = [
+        f"{module}:{node.lineno}: {node.attr}"
+        for module, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and node.attr not in own
+    ]
+    wrong += [
+        f"{module} imports {name}"
+        for module in trees
+        for name in imports_of(module)
+        if name.startswith(PRIVATE_MODULES)
     ]
     assert wrong == []
 
