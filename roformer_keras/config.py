@@ -23,18 +23,6 @@ MODEL_FIELDS = {
     "RoFormerSim": {"attention": "unilm", "pooler_activation": "linear"},
 }
 
-# The classes of `tasks`, of which nothing here imports one.
-TASK_CLASSES = (
-    "RoFormerMultipleChoice",
-    "RoFormerQuestionAnswerer",
-    "RoFormerSentenceEncoder",
-    "RoFormerSpanExtractor",
-    "RoFormerTextClassifier",
-    "RoFormerTextRegressor",
-    "RoFormerTokenClassifier",
-    "RoFormerTripletRanker",
-)
-
 # Keras's activations by name, without those that need arguments or change the width.
 ACTIVATIONS = (
     *("celu", "elu", "exponential", "gelu", "hard_shrink", "hard_sigmoid"),

@@ -6,6 +6,7 @@ from typing import Literal
 from roformer_keras.cli.generate import load_model as load_generator
 from roformer_keras.cli.terminal import start_backend
 from roformer_keras.cli.texts import print_json, read_lines
+from roformer_keras.registry import task_of
 from roformer_keras.tasks.sources import (
     check_no_files,
     load_encoder,
@@ -102,13 +103,12 @@ def _show_generator(target, found, as_json):
 
 def _load(source, config, vocabulary):
     """A fine-tuned model, a `RoFormerSim`, or else the encoder."""
-    from roformer_keras import tasks
     from roformer_keras.models.preset import opened_checkpoint
     from roformer_keras.tasks.load import load_model, model_class
 
     with opened_checkpoint(source, config) as checkpoint:
         name = model_class(checkpoint)
-        if name in tasks.__all__:
+        if task_of(name):
             check_no_files(source, config, vocabulary)
             return load_model(checkpoint)
     if name == "RoFormerSim":

@@ -6,7 +6,6 @@ from operator import attrgetter
 
 from roformer_keras.config import (
     MODEL_FIELDS,
-    TASK_CLASSES,
     RoFormerConfig,
     Seq2SeqConfig,
 )
@@ -42,6 +41,7 @@ from roformer_keras.io.checksums import (
 from roformer_keras.io.hdf5 import hdf5_datasets, open_hdf5
 from roformer_keras.io.json_file import read_json
 from roformer_keras.io.tensor import Tensor
+from roformer_keras.registry import task_of
 
 
 def _by_dataset(format, tensors, **options):
@@ -80,7 +80,7 @@ def open_keras(files, stack):
     saved = _saved_model(read_json(files.parts["config"]), files.label)
     quantized, head = saved.pop("quantized"), {}
     tensors = _datasets(files.parts["weights"], stack)
-    if saved["model"] in TASK_CLASSES:
+    if task_of(saved["model"]):
         # Keras names the head by the classes of its layers, which only the task knows.
         backbone = {n: t for n, t in tensors.items() if n.startswith(KERAS_BACKBONE)}
         others = tensors.keys() - backbone.keys()
@@ -179,7 +179,7 @@ def _saved_model(serialized: dict, label: str) -> dict:
         fields = backbone.get("config") if isinstance(backbone, dict) else None
     if not isinstance(name, str) or not isinstance(fields, dict):
         raise ConfigurationError(f"{label} holds no RoFormer model")
-    is_task = name in TASK_CLASSES and backbone is not None
+    is_task = task_of(name) is not None and backbone is not None
     if not is_task and name not in (*MODEL_FIELDS, "RoFormerSeq2Seq"):
         raise ConfigurationError(
             f"{label} holds a model of class {name!r:.60}, which must be one of "

@@ -2,21 +2,18 @@
 
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint
+from roformer_keras.registry import task_of
 
 _LIBRARIES = {
     "huggingface": "transformers",
     "sentence-transformers": "sentence-transformers",
 }
-# Tasks of the Hub that a class is for.
+# Tasks of the Hub that models are for; those of tasks are in `registry`.
 _PIPELINES = {
     "RoFormerMaskedLM": "fill-mask",
     "RoFormerCausalLM": "text-generation",
     "RoFormerSeq2Seq": "text-generation",
-    "RoFormerTokenClassifier": "token-classification",
-    "RoFormerQuestionAnswerer": "question-answering",
-    "RoFormerTextClassifier": "text-classification",
     "RoFormerSim": "sentence-similarity",
-    "RoFormerSentenceEncoder": "sentence-similarity",
 }
 _PLACEHOLDER = "path/of/this/folder"
 
@@ -36,7 +33,10 @@ def model_card(
     """
     config, model = checkpoint.config, str(checkpoint.model)
     is_sentences = format == "sentence-transformers"
-    pipeline = "sentence-similarity" if is_sentences else _PIPELINES.get(model)
+    task = task_of(model)
+    pipeline = task.pipeline_tag if task else _PIPELINES.get(model)
+    if is_sentences:
+        pipeline = "sentence-similarity"
     tags = ["roformer", "roformer-keras"]
     if is_sentences:
         tags = [

@@ -18,6 +18,7 @@ from roformer_keras.generation.served import ServedGenerator, is_served_generato
 from roformer_keras.models import RoFormerMaskedLM
 from roformer_keras.models.embedding import embed
 from roformer_keras.models.fill_mask import fill_mask
+from roformer_keras.registry import task_of
 from roformer_keras.tasks.labels import rounded
 from roformer_keras.tasks.load import model_class
 from roformer_keras.tasks.sources import load_encoder, load_tokenizer, load_writer
@@ -127,7 +128,7 @@ class ServedModel:
         if name == ServedGenerator.__name__:
             self._set_writer(ServedGenerator(source))
             return
-        if name in tasks.__all__:
+        if task_of(name):
             lengths = {} if max_length is None else {"max_length": max_length}
             self._set_task(load_finetuned(source, **lengths))
         elif name in ("RoFormerCausalLM", "RoFormerSim", "RoFormerSeq2Seq"):

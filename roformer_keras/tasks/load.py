@@ -7,6 +7,7 @@ from roformer_keras import models, tasks
 from roformer_keras.config import ConfigSource
 from roformer_keras.conversion.checkpoint import Checkpoint, model_of
 from roformer_keras.models.preset import PresetModel, opened_checkpoint
+from roformer_keras.registry import task_of
 
 
 def load_model(
@@ -33,7 +34,7 @@ def load_model(
     """
     with opened_checkpoint(source, config) as checkpoint:
         name = model_of(checkpoint)
-        room = tasks if name in tasks.__all__ else models
+        room = tasks if task_of(name) else models
         model = getattr(room, name)
         return model.from_preset(checkpoint, config=config, **options)
 

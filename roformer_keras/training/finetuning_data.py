@@ -14,6 +14,7 @@ from roformer_keras.data.rows import draw_held_out
 from roformer_keras.data.tables import LABEL
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import import_extra
+from roformer_keras.registry import TASKS
 from roformer_keras.tasks.labels import as_name, label_kind, typed_names
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 
@@ -137,7 +138,7 @@ def read_data(settings: FinetuningSettings) -> Data:
             settings do not name the classes.
         ConfigurationError: too little would be left by `holdout`.
     """
-    task_class = getattr(tasks, tasks.TASKS[settings.task].class_name)
+    task_class = getattr(tasks, TASKS[settings.task].class_name)
     options = settings.options
     skips = settings.on_bad_row == "skip"
     read = functools.partial(
@@ -260,7 +261,7 @@ def _check_classes(examples, settings):
             )
     if len(labels) <= _FEW_ROWS or not isinstance(labels[0], str):
         return
-    task = tasks.TASKS[settings.task]
+    task = TASKS[settings.task]
     alone = sum(count == 1 for count in Counter(labels).values())
     if alone > len(labels) / 2:
         raise SourceError(

@@ -15,7 +15,7 @@ from roformer_keras.checks import (
 )
 from roformer_keras.data.files import ENCODINGS, FORMATS, HEADERS
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.tasks import TASKS, TaskOptions
+from roformer_keras.registry import TASKS, TaskOptions
 from roformer_keras.training.optimizer_settings import (
     OptimizerSettings,
     dtype_policy,

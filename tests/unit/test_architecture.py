@@ -31,7 +31,7 @@ LAYERS = (
     "compiled losses optimizers text",
     "conversion",
     "hub",
-    "config io",
+    "config io registry",
     "backend checks extras processes",
     "errors progress quirks types",
 )

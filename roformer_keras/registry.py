@@ -1,0 +1,124 @@
+"""The tasks: what is known of each before a backend is imported.
+
+A task is a record here and a module in `tasks`. Commands, files, cards and settings go
+by the record.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+
+class TaskObjective(NamedTuple):
+    """What the labels of a task can mean.
+
+    Attributes:
+        text_counts: how many texts a row of a file may have.
+        compares_rows: bool. Whether the loss compares rows with each other.
+
+    Example:
+        >>> tasks.TASKS["sentence-embedding"].objectives["contrastive"]
+        TaskObjective(text_counts=(1,), compares_rows=True)
+    """
+
+    text_counts: tuple[int, ...]
+    compares_rows: bool
+
+
+class Task(NamedTuple):
+    """A task of the command line: what is known of it before a backend is imported.
+
+    Attributes:
+        class_name: str. Its class.
+        text_counts: how many texts a row of a file may have, the default first.
+        settings: names of settings that only few tasks have.
+        objectives: by the value of the option `objective`, the default first.
+        pipeline_tag: str or None. The Hugging Face Hub's name of the task.
+
+    Example:
+        >>> task = tasks.TASKS["text-classification"]
+        >>> task.class_name, task.text_counts
+        ('RoFormerTextClassifier', (1, 2))
+    """
+
+    class_name: str
+    text_counts: tuple[int, ...]
+    settings: tuple[str, ...] = ()
+    objectives: Mapping[str, TaskObjective] = {}
+    pipeline_tag: str | None = None
+
+    def objective(self, options: Mapping) -> TaskObjective:
+        """The objective that options name.
+
+        Args:
+            options: dict of arguments of the class.
+        """
+        default = next(iter(self.objectives), None)
+        name = options.get("objective", default)
+        return self.objectives.get(name, TaskObjective(self.text_counts, False))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """Options of tasks that are flags of the command line.
+
+    Args:
+        multi_label: text-classification: any number of classes a row.
+        crf: token-classification: predict all tags of a text together.
+        objective: sentence-embedding: what labels are (default: cosent).
+        pooling: vector of a text: at [CLS], or the mean (default: the task's).
+
+    Example:
+        >>> tasks.TaskOptions(crf=True)
+        TaskOptions(multi_label=False, crf=True, objective=None, pooling=None)
+    """
+
+    multi_label: bool = False
+    crf: bool = False
+    objective: Literal["cosent", "classification", "contrastive"] | None = None
+    pooling: Literal["first", "mean"] | None = None
+
+
+TASKS = {
+    "text-classification": Task(
+        "RoFormerTextClassifier",
+        (1, 2),
+        ("r_drop", "class_weights"),
+        pipeline_tag="text-classification",
+    ),
+    "text-regression": Task("RoFormerTextRegressor", (1, 2), ("r_drop",)),
+    "sentence-embedding": Task(
+        "RoFormerSentenceEncoder",
+        (2,),
+        objectives={
+            "cosent": TaskObjective((2,), compares_rows=True),
+            "classification": TaskObjective((2,), compares_rows=False),
+            "contrastive": TaskObjective((1,), compares_rows=True),
+        },
+        pipeline_tag="sentence-similarity",
+    ),
+    "triplet-ranking": Task("RoFormerTripletRanker", (3,)),
+    "token-classification": Task(
+        "RoFormerTokenClassifier", (1,), pipeline_tag="token-classification"
+    ),
+    "span-extraction": Task("RoFormerSpanExtractor", (1,)),
+    "question-answering": Task(
+        "RoFormerQuestionAnswerer", (2,), pipeline_tag="question-answering"
+    ),
+    "multiple-choice": Task("RoFormerMultipleChoice", (3, 2)),
+}
+"""The tasks of the command line by name, as dict of `Task`.
+
+Example:
+    >>> tasks.TASKS["token-classification"].class_name
+    'RoFormerTokenClassifier'
+"""
+
+
+def task_of(class_name: str | None) -> Task | None:
+    """The task of a class; None if it is no task.
+
+    Args:
+        class_name: str, or None.
+    """
+    return next((one for one in TASKS.values() if one.class_name == class_name), None)
