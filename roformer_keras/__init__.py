@@ -4,13 +4,8 @@ Names are imported when they are first used, so that `import roformer_keras` and
 command line's `--help` do not wait for a backend. They are listed in `__init__.pyi`.
 """
 
-import sys
+from roformer_keras.backend import lazy_names, prefer_installed
 
-import lazy_loader
+prefer_installed()
 
-from roformer_keras.backend import BackendHook
-
-if "keras" not in sys.modules:
-    sys.meta_path.insert(0, BackendHook())
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

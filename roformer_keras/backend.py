@@ -1,7 +1,8 @@
 """What happens before Keras is imported: a backend is found, and TensorFlow is quiet.
 
 Keras imports its backend, and fails if it is not installed. `import roformer_keras`
-adds a hook that looks at it first, at the first `import keras`.
+sets `KERAS_BACKEND` where Keras would take one that is not installed. The command and
+the names of this package import Keras in `starting`.
 """
 
 import contextlib
@@ -11,8 +12,11 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
+
+import lazy_loader
 
 from roformer_keras.errors import BackendError
 
@@ -32,29 +36,70 @@ _REMARK = re.compile(
 UNUSED_BY_COMMANDS = ("jax", "matplotlib", "pandas", "sklearn")
 
 
-class BackendHook:
-    """A finder of modules that acts at the first import of Keras, and finds nothing.
+class _Finder:
+    """A finder of modules that acts at the first import of Keras, and finds nothing."""
 
-    Attributes:
-        hidden: names of packages that Keras and its backend do not find meanwhile.
-    """
-
-    hidden: tuple[str, ...] = ()
+    def __init__(self, hidden: Iterable[str]):
+        self._hidden = tuple(hidden)
 
     def find_spec(self, name, path=None, target=None):
         if name == "keras":
             sys.meta_path.remove(self)
             try:
                 backend = choose_backend()
-                with _hidden(other for other in self.hidden if other != backend):
+                with _hidden(other for other in self._hidden if other != backend):
                     if backend == "tensorflow":
                         _import_tensorflow()
-                    if self.hidden:
+                    if self._hidden:
                         importlib.import_module("keras")
             except BackendError:
                 # The next import fails in the same words.
                 sys.meta_path.insert(0, self)
                 raise
+
+
+@contextlib.contextmanager
+def starting(hidden: Iterable[str] = ()) -> Iterator[None]:
+    """While it lasts, an import of Keras is quiet, and names a backend that is missing.
+
+    Args:
+        hidden: names of packages that Keras and its backend do not find meanwhile.
+
+    Raises:
+        BackendError: as `choose_backend`, where Keras is imported.
+    """
+    is_active = any(isinstance(finder, _Finder) for finder in sys.meta_path)
+    if "keras" in sys.modules or is_active:
+        yield
+        return
+    finder: Any = _Finder(hidden)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
+
+
+def lazy_names(package: str, file: str) -> tuple[Callable, Callable, list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` of a package with a stub.
+
+    Names are imported when they are first used, see `starting`.
+    """
+    load, list_names, names = lazy_loader.attach_stub(package, file)
+
+    def load_name(name: str) -> Any:
+        with starting():
+            return load(name)
+
+    return load_name, list_names, names
+
+
+def prefer_installed() -> None:
+    """Makes Keras take an installed backend, if the user has not chosen one."""
+    if "keras" not in sys.modules:
+        with contextlib.suppress(BackendError):
+            choose_backend()
 
 
 def choose_backend() -> str:

@@ -8,8 +8,11 @@ are Keras 3 models made of this package's layers. `backend.keras` hands out what
 of Keras 2 call, see `keras2`; Keras itself stays as it is.
 """
 
-# A model may be loaded where its script is not imported, so all classes are known.
-from roformer_keras.bert4keras import layers, optimizers  # noqa: F401
+from roformer_keras.backend import starting
+
+with starting():
+    # A model may be loaded where its script is not imported, so all classes are known.
+    from roformer_keras.bert4keras import layers, optimizers  # noqa: F401
 
 __version__ = "0.11.5"
 # The version of bert4keras whose numbers these are.

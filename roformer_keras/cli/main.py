@@ -23,7 +23,7 @@ import sys
 from importlib import metadata
 
 from roformer_keras import cli
-from roformer_keras.backend import UNUSED_BY_COMMANDS, BackendHook
+from roformer_keras.backend import UNUSED_BY_COMMANDS, starting
 from roformer_keras.cli import interrupts
 from roformer_keras.cli.flags import add_flags, show_flags
 from roformer_keras.cli.terminal import remark_source
@@ -68,9 +68,10 @@ def main(arguments=None) -> int:
         # Texts are Chinese in every locale, and may hold what is no character.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    hidden: tuple[str, ...] = ()
     if arguments is None:
         # The process is this command's alone.
-        BackendHook.hidden = UNUSED_BY_COMMANDS
+        hidden = UNUSED_BY_COMMANDS
         arguments = sys.argv[1:]
     words = list(arguments)
     for word in words:
@@ -100,7 +101,7 @@ def main(arguments=None) -> int:
     source = inspect.signature(run).parameters.get("source")
     if not options.keys() & {"source", "quiet"} and source and source.default:
         remark_source(source.default)
-    with interrupts.watched():
+    with interrupts.watched(), starting(hidden):
         try:
             code = run(**options) or 0
             sys.stdout.flush()

@@ -1,5 +1,5 @@
 """Text generation by any model with a key-value cache or a recurrent state."""
 
-import lazy_loader
+from roformer_keras.backend import lazy_names
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+# It looks for a backend, without an import of one.
+import roformer_keras  # noqa: F401
+
 REFUSED = {"tensorflow", "keras", "tf_keras", "jax", "torch"}
 
 

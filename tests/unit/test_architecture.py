@@ -170,10 +170,13 @@ def test_unknown_names_are_attribute_errors():
 def test_import_is_light():
     heavy = ("h5py", "jax", "jieba", "keras", "numpy", "tensorflow", "torch")
     code = (
-        "import sys, roformer_keras, roformer_keras.cli\n"
-        f"print(sorted(sys.modules.keys() & set({heavy!r})))"
+        "import sys, warnings\n"
+        "before = [*sys.meta_path], [*warnings.filters]\n"
+        "import roformer_keras, roformer_keras.cli\n"
+        f"print(sorted(sys.modules.keys() & set({heavy!r})))\n"
+        "print(before == ([*sys.meta_path], [*warnings.filters]))"
     )
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
     )
-    assert (result.stdout.strip(), result.stderr) == ("[]", "")
+    assert (result.stdout.split(), result.stderr) == (["[]", "True"], "")

@@ -1,9 +1,11 @@
 """The backend that is chosen before Keras is imported, and TensorFlow's remarks."""
 
 import os
+import sys
 
 import pytest
 
+import roformer_keras
 from roformer_keras import backend
 from roformer_keras.errors import BackendError
 
@@ -84,3 +86,33 @@ def test_remarks_of_tensorflow_are_dropped_unless_they_are_wanted(monkeypatch, c
         backend._import_tensorflow()
         assert environment == {"TF_CPP_MIN_LOG_LEVEL": level or "3"}
         assert capfd.readouterr().err == shown
+
+
+def test_a_missing_backend_is_named_while_the_package_starts(choose, monkeypatch):
+    with pytest.raises(BackendError):
+        choose("openvino", None)
+    monkeypatch.delitem(sys.modules, "keras", raising=False)
+    before = [*sys.meta_path]
+    with backend.starting(), backend.starting(hidden=("pandas",)):
+        assert len(sys.meta_path) == len(before) + 1
+        for _ in range(2):
+            with pytest.raises(BackendError, match="and none of tensorflow, jax"):
+                import keras  # noqa: F401
+    assert sys.meta_path == before
+    # A name of the package needs one, and says so.
+    with pytest.raises(BackendError, match="and none of tensorflow, jax"):
+        _ = roformer_keras.RoFormerMaskedLM
+    assert sys.meta_path == before
+
+
+def test_an_installed_backend_is_preferred_before_keras_is_imported(
+    choose, monkeypatch
+):
+    monkeypatch.delitem(sys.modules, "keras", raising=False)
+    choose("jax torch", "jax")
+    del os.environ["KERAS_BACKEND"]
+    backend.prefer_installed()
+    assert os.environ["KERAS_BACKEND"] == "jax"
+    monkeypatch.setattr(backend, "_is_installed", lambda name: False)
+    # That is an error only where a model is needed.
+    backend.prefer_installed()
