@@ -7,7 +7,6 @@ from roformer_keras.layers.block import (
     RoFormerDecoderBlock,
 )
 from roformer_keras.layers.crf import ConditionalRandomField, TagAccuracy
-from roformer_keras.layers.dropout import Dropout
 from roformer_keras.layers.heads import MaskedLMHead, Pooler
 from roformer_keras.layers.linear_attention import LinearRoPEAttention
 from roformer_keras.layers.masks import (
@@ -36,7 +35,6 @@ __all__ = [
     "AttentionMask",
     "ConditionalRandomField",
     "CrossAttention",
-    "Dropout",
     "EfficientGlobalPointer",
     "FeedForward",
     "GlobalPointer",

@@ -7,7 +7,6 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.layers.dropout import Dropout
 from roformer_keras.layers.fused import fused_operations
 from roformer_keras.layers.position import (
     apply_rotary,
@@ -391,7 +390,7 @@ class CrossAttention(ProjectedAttention):
 def _weights_dropout(rate, policy):
     if not 0 <= rate < 1:
         raise ConfigurationError(f"dropout must be in [0, 1), got {rate!r}")
-    return Dropout(rate, dtype=policy, name="attention_dropout")
+    return keras.layers.Dropout(rate, dtype=policy, name="attention_dropout")
 
 
 def _scores(query, keys):

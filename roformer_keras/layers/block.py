@@ -9,7 +9,6 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.layers.dropout import Dropout
 from roformer_keras.layers.norms import activation_from_name
 from roformer_keras.layers.projection import Projection
 from roformer_keras.layers.recomputation import recomputed
@@ -110,7 +109,7 @@ class _Block(keras.layers.Layer):
         self.norm_first = norm_first
 
     def _dropout(self, name):
-        return Dropout(self.dropout, dtype=self.dtype_policy, name=name)
+        return keras.layers.Dropout(self.dropout, dtype=self.dtype_policy, name=name)
 
     def _add(self, x, layer, norm, dropout, condition=None, training=None):
         """`norm(x + layer(x))`, or with `norm_first` `x + layer(norm(x))`.

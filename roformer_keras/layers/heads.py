@@ -7,7 +7,6 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.layers.dropout import Dropout
 from roformer_keras.layers.norms import LayerNorm, activation_from_name
 from roformer_keras.types import Shape, TensorLike
 
@@ -98,7 +97,7 @@ class MaskedLMHead(keras.layers.Layer):
                 name="norm",
             )
         else:
-            self.output_dropout = Dropout(
+            self.output_dropout = keras.layers.Dropout(
                 dropout, dtype=self.dtype_policy, name="output_dropout"
             )
 

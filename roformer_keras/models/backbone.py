@@ -10,7 +10,6 @@ from roformer_keras.config import PERFORMERS, RoFormerConfig, config_from
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import (
     AttentionMask,
-    Dropout,
     FeedForward,
     LayerNorm,
     LinearRoPEAttention,
@@ -115,7 +114,7 @@ class RoFormerBackbone(PresetModel):
                 name="segment_embedding",
             )
         self.embedding_norm = _norm(config, dtype, "embedding_norm")
-        self.embedding_dropout = Dropout(
+        self.embedding_dropout = keras.layers.Dropout(
             config.dropout, dtype=dtype, name="embedding_dropout"
         )
         self.embedding_mapping = None

@@ -20,7 +20,6 @@ from roformer_keras.generation.stateful import Reading
 from roformer_keras.layers import (
     AttentionMask,
     CrossAttention,
-    Dropout,
     FeedForward,
     LayerNorm,
     RoFormerBlock,
@@ -357,7 +356,7 @@ class _Cached:
 
 
 def _dropout(config, dtype, name):
-    return Dropout(config.dropout, dtype=dtype, name=name)
+    return keras.layers.Dropout(config.dropout, dtype=dtype, name=name)
 
 
 def _norm(config, dtype, name):

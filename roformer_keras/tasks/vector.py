@@ -7,7 +7,6 @@ import keras
 from keras import ops
 
 from roformer_keras.checks import check_choice, check_number
-from roformer_keras.layers import Dropout
 from roformer_keras.layers.masks import is_token
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.heads import dense_head, sequence_of
@@ -53,7 +52,9 @@ class VectorTask(TextTask):
         vector = TextVector(pooling, dtype=policy, name="vector")(
             sequence_of(backbone, rows), rows["token_ids"]
         )
-        vector = Dropout(head_dropout, dtype=policy, name="head_dropout")(vector)
+        vector = keras.layers.Dropout(head_dropout, dtype=policy, name="head_dropout")(
+            vector
+        )
         outputs = dense_head(backbone, units, head)(vector)
         if combine is not None:
             outputs = combine(outputs)

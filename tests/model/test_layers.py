@@ -25,7 +25,6 @@ from roformer_keras.layers import (
     AttentionMask,
     ConditionalRandomField,
     CrossAttention,
-    Dropout,
     EfficientGlobalPointer,
     FeedForward,
     GlobalPointer,
@@ -174,7 +173,6 @@ MASK["inputs"] = {"token_ids": IDS, "segment_ids": SEGMENTS}
 PRE_ATTENTION = {"rotary": False, "dropout": 0.1}
 
 CASES = {
-    "dropout": case(0, Dropout, 0.5, inputs={"inputs": X}),
     "sinusoidal": case(
         0, SinusoidalPositionEmbedding, 6, **{**SINES, "shape": (1, 5, 6)}
     ),
@@ -224,7 +222,7 @@ CASES = {
 }
 # All classes, all arguments of calls, and all ways to go by the length.
 IN_A_MODEL = (
-    *("dropout", "sinusoidal-positions", "attention-all", "cross-attention"),
+    *("sinusoidal-positions", "attention-all", "cross-attention"),
     *("linear-attention", "cosine-attention-causal", "layer-norm-condition-hidden"),
     *("rotary_performer-attention-causal", "rms-norm", "feed-forward", "pooler"),
     *("block-pre", "block-condition", "block-of-linear-cost", "block-v2"),
@@ -232,7 +230,7 @@ IN_A_MODEL = (
     *("pointer", "pointer-efficient", "mask-causal", "mask-unilm"),
 )
 HAS_DROPOUT = (
-    *("dropout", "attention", "cross-attention", "block", "block-condition"),
+    *("attention", "cross-attention", "block", "block-condition"),
     *("decoder-block", "decoder-block-pre", "mlm-head-v2"),
 )
 # One of each way to compute in float32 inside.

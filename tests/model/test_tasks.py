@@ -558,7 +558,7 @@ def test_r_drop_is_a_divergence_of_two_passes():
     model = RoFormerTextClassifier.from_preset(
         CHARACTER, num_classes=2, dropout=0.5, num_layers=1
     )
-    model.compile(keras.optimizers.SGD(0.0), r_drop=4.0, run_eagerly=True)
+    model.compile(keras.optimizers.SGD(0.0), r_drop=40.0, run_eagerly=True)
     numbers = [1] * 4 + [0] * 4
     more = model.fit(TEXTS, numbers, batch_size=8, verbose=0).history["loss"][0]
     model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
