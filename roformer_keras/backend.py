@@ -1,4 +1,4 @@
-"""What happens before Keras is imported: a backend is found, and TensorFlow is quiet.
+"""Preparation of Keras's import: a backend is found, and TensorFlow is quiet.
 
 Keras imports its backend, and fails if it is not installed. `import roformer_keras`
 sets `KERAS_BACKEND` where Keras would take one that is not installed. The command and

@@ -33,7 +33,7 @@ _MAX_TOML, _MAX_DOTS = 2**18, 2000
 
 
 def is_integer(value) -> bool:
-    """Whether it is an integer of any library; True and False are not."""
+    """True if it is an integer of any library; True and False are not."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 

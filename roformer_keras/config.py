@@ -227,7 +227,7 @@ class RoFormerConfig(Settings):
 
     @property
     def is_linear(self) -> bool:
-        """Whether the cost of attention grows with the length, not with its square."""
+        """True if the cost of attention grows with the length, not with its square."""
         return self.attention_type != "softmax"
 
     @property
@@ -247,12 +247,12 @@ class RoFormerConfig(Settings):
 
     @property
     def use_bias(self) -> bool:
-        """Whether dense layers have a bias and norms their own parameters: v1."""
+        """True if dense layers have a bias and norms their own parameters: v1."""
         return self.model_type == "roformer"
 
     @property
     def bert4keras_compatible(self) -> bool:
-        """Whether bert4keras has this attention, so that there can be a zip."""
+        """True if bert4keras has this attention, so that there can be a zip."""
         return not self.is_linear and self.rotary and self.rotary_base == 10000
 
     @classmethod
@@ -379,7 +379,7 @@ class Seq2SeqConfig(Settings):
 
     @property
     def bert4keras_compatible(self) -> bool:
-        """Whether bert4keras has such a model."""
+        """True if bert4keras has such a model."""
         return False
 
 

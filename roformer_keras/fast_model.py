@@ -1,4 +1,4 @@
-"""What users of Keras call by habit, without what makes it slow on TensorFlow."""
+"""Keras's habitual methods, without what makes them slow on TensorFlow."""
 
 import contextlib
 from typing import TYPE_CHECKING, Any
@@ -116,7 +116,7 @@ class FastInference(_Model):
         return self.predict_function
 
     def _is_graph_of_tensorflow(self):
-        """Whether Keras's loops run a graph of TensorFlow, without XLA."""
+        """True if Keras's loops run a graph of TensorFlow, without XLA."""
         is_graph = not (self.run_eagerly or self.jit_compile)
         return is_graph and keras.backend.backend() == "tensorflow"
 
@@ -176,7 +176,7 @@ def _has_no_mask(mask):
 
 
 def _is_outside_graph(inputs):
-    """Whether TensorFlow or OpenVINO computes numbers here, operation by operation."""
+    """True if TensorFlow or OpenVINO computes numbers here, operation by operation."""
     flat = keras.tree.flatten(inputs)
     if keras.backend.backend() == "openvino":
         return all(isinstance(x, np.ndarray) for x in flat)

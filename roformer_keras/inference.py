@@ -1,4 +1,4 @@
-"""What a model computes, by compiled functions that are kept with it."""
+"""Outputs of a model, by compiled functions that are kept with it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -74,7 +74,7 @@ class Inference:
         return self._structure
 
     def keep(self, name: str, make: Callable, version: Any = None) -> Any:
-        """What `make` returns, kept as long as structure and version stay the same.
+        """Result of `make`, kept as long as structure and version stay the same.
 
         Args:
             name: str. There is one object of a name; an old one is dropped before
@@ -95,7 +95,7 @@ class Inference:
         return name in self._kept
 
     def _run(self, name, make, arguments):
-        """What a kept function returns."""
+        """Result of a kept function."""
         function = self.keep(name, make)
         is_new = not function.is_used
         outputs = function(arguments)
@@ -214,7 +214,7 @@ class Inference:
 
 
 class Structure:
-    """What a compiled function of a model takes for granted.
+    """State of a model that its compiled functions depend on.
 
     That is: which layers and weights there are, the type in which a layer computes and
     its public attributes. LoRA, quantization, another activation or dtype policy, new

@@ -288,7 +288,7 @@ class AdamW(_BertOptimizer, keras.optimizers.AdamW):
         return is_tensorflow and is_float32 and not self.amsgrad
 
     def _update_at_once(self, gradient, variable, learning_rate, step):
-        """What Keras computes in a dozen passes over memory, in TensorFlow's one."""
+        """Keras's update, in one pass over memory instead of a dozen."""
         import tensorflow as tf
 
         mean, square, _ = quirks.moments_of(self, variable)
@@ -346,7 +346,7 @@ class Lamb(_BertOptimizer, keras.optimizers.Lamb):
 
 
 def has_rows(gradient: TensorLike) -> bool:
-    """Whether a gradient lists the rows of a table, as TensorFlow's of an embedding."""
+    """True if a gradient lists the rows of a table, as TensorFlow's of an embedding."""
     return hasattr(gradient, "dense_shape")
 
 
@@ -362,7 +362,7 @@ def dense_gradient(gradient: TensorLike, variable: TensorLike) -> TensorLike:
 
 
 def _clipped_by_global_norm(gradients, most):
-    """What Keras computes, in one pass over memory; in two if the norm is above.
+    """Keras's clipping, in one pass over memory; in two if the norm is above.
 
     Keras makes three: it writes the squares, sums them and scales each gradient.
 

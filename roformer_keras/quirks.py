@@ -1,4 +1,4 @@
-"""What this package needs of other libraries and they have no public name for.
+"""Uses of names of other libraries that are not public.
 
 Each function says what is missing upstream and the versions that it was seen in.
 `tests/model/test_quirks.py` fails when a public way appears, and when a private name is

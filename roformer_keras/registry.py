@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 
 class TaskObjective(NamedTuple):
-    """What the labels of a task can mean.
+    """A meaning that the labels of a task can have.
 
     Attributes:
         text_counts: how many texts a row of a file may have.

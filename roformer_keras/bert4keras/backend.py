@@ -293,7 +293,7 @@ class Sinusoidal(keras.initializers.Initializer):
 
 
 def sines_and_cosines(sinusoidal: Any) -> tuple:
-    """What `layers.rotary_table` returns, of `sinusoidal_embeddings`."""
+    """Result of `layers.rotary_table`, from `sinusoidal_embeddings`."""
     return tuple(ops.repeat(sinusoidal[..., first::2], 2, axis=-1) for first in (0, 1))
 
 

@@ -34,7 +34,7 @@ from roformer_keras.conversion.weights import (
 
 
 class _Mask:
-    """What a mask uses of the model that it is mixed into."""
+    """Attributes of the model that a mask is mixed into."""
 
     apply: Any
     inputs: list

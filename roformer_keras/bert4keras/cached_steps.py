@@ -30,7 +30,7 @@ _MASKS = (own.LanguageModelMask, own.UnifiedLanguageModelMask)
 
 
 class _Graph(NamedTuple):
-    """What the layers of a model say.
+    """Facts about the layers of a model.
 
     Attributes:
         attentions: its attention layers.
@@ -270,7 +270,7 @@ def _read_graph(model) -> _Graph | None:
 
 
 def _is_own_attention(node):
-    """Whether an attention is of a sequence to itself, with one mask of the model."""
+    """True if an attention is of a sequence to itself, with one mask of the model."""
     given = node.input_tensors
     if node.operation.return_attention_scores or len(given) < 4:
         return False

@@ -276,7 +276,7 @@ class Model(ScriptModel, keras.Model):
 
 
 class Functional(Model, _Functional):
-    """What `Model(inputs, outputs)` is."""
+    """Class of `Model(inputs, outputs)`."""
 
 
 class Sequential(ScriptModel, keras.Sequential):

@@ -116,12 +116,12 @@ def cast_to_floatx(x: Any) -> Any:
 
 
 def is_keras_tensor(x: Any) -> bool:
-    """Whether `x` is symbolic."""
+    """True if `x` is symbolic."""
     return keras.utils.is_keras_tensor(x)
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether `x` is a tensor of the backend, or symbolic."""
+    """True if `x` is a tensor of the backend, or symbolic."""
     return ops.is_tensor(x) or keras.utils.is_keras_tensor(x)
 
 
@@ -364,7 +364,7 @@ def set_value(x: Any, value: Any) -> None:
 
 
 def batch_get_value(variables: Sequence) -> list[np.ndarray]:
-    """What variables hold."""
+    """Values of variables."""
     return [get_value(variable) for variable in variables]
 
 

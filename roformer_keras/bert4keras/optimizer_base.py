@@ -1,4 +1,4 @@
-"""What bert4keras's optimizers share: an update that extensions can change.
+"""Base of bert4keras's optimizers: an update that extensions can change.
 
 An optimizer says in `apply_update` which values its variables get, and passes each to
 `Update.write`. An extension is a subclass that hands on another update: it has another
@@ -27,12 +27,12 @@ register = keras.saving.register_keras_serializable("bert4keras")
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether `re.search` finds one of the patterns in the name of a variable."""
+    """True if `re.search` finds one of the patterns in the name of a variable."""
     return any(re.search(pattern, name) for pattern in patterns)
 
 
 def current_value(variable: TensorLike) -> TensorLike:
-    """What a variable holds, in at least float32."""
+    """Value of a variable, in at least float32."""
     return ops.cast(variable, _computed_type(variable))
 
 

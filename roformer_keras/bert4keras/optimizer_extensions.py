@@ -1,4 +1,4 @@
-"""What bert4keras's optimizers can be extended with.
+"""Extensions of bert4keras's optimizers.
 
 Each class changes what the optimizer below it does; `optimizers.extend_with_...` puts
 them together. As in bert4keras the outer extension has the last word, the rate is that

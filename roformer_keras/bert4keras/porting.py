@@ -1,4 +1,4 @@
-"""What a script of bert4keras needs to run on `roformer_keras.bert4keras`.
+"""Changes that a script of bert4keras needs to run on `roformer_keras.bert4keras`.
 
 Scripts and the cells of notebooks are parsed and never run.
 """

@@ -202,7 +202,7 @@ def _reversed(x, visible):
 
 
 class _Pointer(NodeTensors):
-    """What both pointers take and say in bert4keras's words."""
+    """Arguments and configuration of both pointers in bert4keras's words."""
 
     def __init__(
         self,

@@ -12,12 +12,12 @@ import numpy as np
 
 
 def is_string(s: Any) -> bool:
-    """Whether it is a str."""
+    """True if it is a str."""
     return isinstance(s, str)
 
 
 def is_one_of(x: Any, ys: Iterable) -> bool:
-    """Whether `x` is one of `ys` itself, and not just equal to one."""
+    """True if `x` is one of `ys` itself, and not just equal to one."""
     return any(x is y for y in ys)
 
 
@@ -31,7 +31,7 @@ def strQ2B(ustring: str) -> str:
 
 
 def string_matching(s: str, keywords: Iterable[str]) -> bool:
-    """Whether one of the regular expressions matches somewhere in the text."""
+    """True if one of the regular expressions matches somewhere in the text."""
     return any(re.search(keyword, s) for keyword in keywords)
 
 

@@ -101,7 +101,7 @@ def save_vocab(
 
 
 class TokenizerBase:
-    """What tokenizers share; a subclass defines `_tokenize` and the two conversions.
+    """Base of tokenizers; a subclass defines `_tokenize` and the two conversions.
 
     Args:
         token_start, token_end: tokens around a text, or None.

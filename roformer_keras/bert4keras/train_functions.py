@@ -108,7 +108,7 @@ def of_batches(model: keras.Model, make: Callable, force: bool = False) -> Calla
 
 
 def total_loss(model: keras.Model) -> TotalLoss:
-    """What stands for the loss of a model.
+    """Stand-in for the loss of a model.
 
     Raises:
         ConfigurationError: its training function does not take a list.

@@ -36,14 +36,14 @@ def layers_with_weights(model: keras.Model) -> list[keras.layers.Layer]:
 
 
 def original_name(layer: keras.layers.Layer, weight: keras.Variable) -> str:
-    """What bert4keras calls a weight in its layer, such as `q_dense/kernel`."""
+    """bert4keras's name of a weight in its layer, such as `q_dense/kernel`."""
     part, *rest = weight.path.removeprefix(f"{layer.path}/").split("/")
     part = getattr(layer, "original_parts", {}).get(part, part)
     return "/".join([part, *rest])
 
 
 def is_of_keras_3(path: str | os.PathLike) -> bool:
-    """Whether Keras 3 wrote a file of weights."""
+    """True if Keras 3 wrote a file of weights."""
     if str(path).endswith(".weights.json"):
         return True
     if not h5py.is_hdf5(path):

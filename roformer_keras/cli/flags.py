@@ -181,7 +181,7 @@ def _unwrap(kind) -> tuple:
 
 
 def _read_docstring(target) -> dict[str, str]:
-    """What the section Args of a docstring says of each name, without its type."""
+    """Text of each name in the section Args of a docstring, without its type."""
     found: dict[str, str] = {}
     _, _, section = (inspect.getdoc(target) or "").partition("\nArgs:\n")
     section = re.split(r"\n(?=\S)", section)[0]

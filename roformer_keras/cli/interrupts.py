@@ -57,12 +57,12 @@ def watched() -> Iterator[None]:
 
 
 def came() -> bool:
-    """Whether a signal to end came since `watched` began."""
+    """True if a signal to end came since `watched` began."""
     return _came is not None
 
 
 def exit_code() -> int:
-    """What a shell says of a command that the signal ended: 130 after Ctrl-C."""
+    """Exit code of a command that the signal ended: 130 after Ctrl-C."""
     return 128 + (signal.SIGINT if _came is None else _came)
 
 

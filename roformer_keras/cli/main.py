@@ -111,7 +111,7 @@ def main(arguments=None) -> int:
 
 
 def _is_text(word):
-    """Whether an argument could be decoded, in the encoding of this system."""
+    """True if an argument could be decoded, in the encoding of this system."""
     try:
         word.encode("utf-8")
     except UnicodeEncodeError:

@@ -85,7 +85,7 @@ def _without_remarks():
 
 
 def _watch(worker, messages, processes):
-    """What a worker returns; raises what ended it."""
+    """Result of a worker; raises the error that ended it."""
     has_joined = False
     while True:
         try:

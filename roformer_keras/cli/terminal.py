@@ -1,4 +1,4 @@
-"""What a terminal shows while a command works: progress, remarks, no noise."""
+"""Output on a terminal while a command works: progress, remarks, no noise."""
 
 import logging
 import os
@@ -20,7 +20,7 @@ def remark_source(source) -> None:
 
 
 def shows_progress(quiet: bool) -> bool:
-    """Whether to show progress bars: only on a terminal."""
+    """True if progress bars are to be shown: only on a terminal."""
     return not quiet and sys.stderr.isatty()
 
 

@@ -114,7 +114,7 @@ def check_ending(output: str, *endings: str) -> None:
 
 
 def output_style(output: str, texts: Sequence[str] | None = None) -> str:
-    """How lines look: `json` or `tsv`, or `plain` for a text typed on a terminal."""
+    """Style of lines: `json` or `tsv`, or `plain` for a text typed on a terminal."""
     if output == "-":
         return "plain" if texts is not None and sys.stdout.isatty() else "json"
     return "tsv" if output.endswith(".tsv") else "json"

@@ -87,7 +87,7 @@ class Checkpoint:
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """Which of `HEADS` have at least one tensor here."""
+        """Those of `HEADS` that have at least one tensor here."""
         found = {head_of(name) for name in self.tensors}
         return tuple(head for head in HEADS if head in found)
 
@@ -104,12 +104,12 @@ class Checkpoint:
 
     @property
     def is_seq2seq(self) -> bool:
-        """Whether this is an encoder-decoder."""
+        """True if this is an encoder-decoder."""
         return isinstance(self.config, Seq2SeqConfig)
 
     @property
     def is_task(self) -> bool:
-        """Whether a task was saved: a head other than MLM on a backbone."""
+        """True if a task was saved: a head other than MLM on a backbone."""
         return not (self.model is None or self.is_seq2seq or self.model in MODEL_FIELDS)
 
     def config_for(self, model: str, **changes) -> RoFormerConfig | Seq2SeqConfig:

@@ -1,4 +1,4 @@
-"""What the opener of a format finds."""
+"""Content that the opener of a format finds."""
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field

@@ -51,7 +51,7 @@ _BARE = re.compile(r"(embeddings|embeddings_project|encoder|pooler)\.")
 
 
 def is_huggingface(names: Any) -> bool:
-    """Whether tensors have the names of a PyTorch model of Hugging Face."""
+    """True if tensors have the names of a PyTorch model of Hugging Face."""
     return any(name.endswith("embeddings.word_embeddings.weight") for name in names)
 
 

@@ -178,7 +178,7 @@ def read_task(
 
 
 def _scores_choices(fields):
-    """Whether a head scores choices by the vector at `[CLS]` alone.
+    """True if a head scores choices by the vector at `[CLS]` alone.
 
     Transformers' default, `summary_type="last"`, takes the last position of a batch,
     which is padding in all rows but the longest; and `"mean"` counts padding.
@@ -400,7 +400,7 @@ _ARCHITECTURES = {
 
 
 def _find_problem(checkpoint, config, one_segment):
-    """What Transformers cannot compute, or None."""
+    """Option that Transformers cannot compute, or None."""
     # Within one segment it is bidirectional.
     allows_unilm = one_segment or checkpoint.model == "RoFormerSim"
     if config.attention == "unilm" and not allows_unilm:

@@ -161,7 +161,7 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
 
 
 def _is_of_hugging_face(blob: Blob) -> bool:
-    """Whether a `tokenizer.json` is Hugging Face's, which has another content."""
+    """True if a `tokenizer.json` is Hugging Face's, which has another content."""
     has_neighbour = blob.path.with_name("tokenizer_config.json").is_file()
     return has_neighbour or "model" in read_json(blob)
 

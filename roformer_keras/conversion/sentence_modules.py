@@ -49,7 +49,7 @@ _LENGTH = 512
 
 @dataclass(frozen=True)
 class SentenceModules:
-    """What the modules of a folder say.
+    """Settings in the modules of a folder.
 
     Args:
         pooling: `"first"` or `"mean"`.
@@ -202,7 +202,7 @@ def _read_pooling(blob):
 
 
 def _read_length(parts):
-    """What cuts texts: sentence-transformers's own length, or its tokenizer's."""
+    """Length to which sentence-transformers, or its tokenizer, cuts texts."""
     for role, name in (
         ("sentence_config", "max_seq_length"),
         ("tokenizer_config", "model_max_length"),

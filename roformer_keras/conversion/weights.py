@@ -77,7 +77,7 @@ class Weight:
 
     @property
     def huggingface_transposed(self) -> bool:
-        """Whether PyTorch holds the transpose of the tensor in a checkpoint."""
+        """True if PyTorch holds the transpose of the tensor in a checkpoint."""
         return self.path.endswith("/kernel") and not self.transposed
 
 
@@ -341,7 +341,7 @@ _KERAS_INDEX = {"embeddings": 0, "kernel": 0, "bias": 1, "gamma": 0, "beta": 1}
 
 
 def _dataset(path: str, config: RoFormerConfig) -> str:
-    """Where Keras stores a variable."""
+    """Path under which Keras stores a variable."""
     layer, *inner, variable = path.split("/")
     if layer.startswith("transformer_layer_"):
         number = layer.removeprefix("transformer_layer_")
@@ -439,5 +439,5 @@ _TRAINING_STATE = re.compile(
 
 
 def is_training_state(name: str) -> bool:
-    """Whether a tensor is of an optimizer, a counter or a metric, not of the model."""
+    """True if a tensor is of an optimizer, a counter or a metric, not of the model."""
     return _TRAINING_STATE.search(name) is not None

@@ -196,7 +196,7 @@ def write_metadata(folder: Path, parameter_count: int, sums: Mapping[str, str]):
 def _serialized(
     checkpoint: Checkpoint, model: str | None, is_quantized: bool = False
 ) -> dict:
-    """What Keras serializes for a model, without building it.
+    """Configuration that Keras serializes for a model, without building it.
 
     Args:
         is_quantized: bool. Whether its weights are written as they were quantized.

@@ -25,7 +25,7 @@ _DATA = ("y", "sample_weight", "class_weight")
 
 
 def is_adapter(x: Any) -> bool:
-    """Whether `x` comes from `prepare_data`, which Keras's loops take as it is."""
+    """True if `x` comes from `prepare_data`, which Keras's loops take as it is."""
     return _KERAS is not None and isinstance(x, DataAdapter)
 
 
@@ -185,7 +185,7 @@ def has_strategy(model: keras.Model) -> bool:
 
 
 def _is_left_to_keras(model, options):
-    """Whether data must be Keras's own: elsewhere, or where Keras divides it."""
+    """True if data must be Keras's own: elsewhere, or where Keras divides it."""
     if _KERAS is None or keras.backend.backend() != "tensorflow":
         return True
     return bool(

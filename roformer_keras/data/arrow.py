@@ -29,7 +29,7 @@ _STATE = "state.json"
 
 
 def is_saved_dataset(path: str) -> bool:
-    """Whether a path is a folder of `datasets.Dataset.save_to_disk`."""
+    """True if a path is a folder of `datasets.Dataset.save_to_disk`."""
     return os.path.isfile(os.path.join(path, _STATE))
 
 

@@ -22,7 +22,7 @@ _CUTS = (
 
 
 class Item(NamedTuple):
-    """What is trained on at once.
+    """A batch to train on.
 
     Attributes:
         ids: tuple of int32 arrays `(tokens,)`, one a text, without `[CLS]` and `[SEP]`.
@@ -67,7 +67,7 @@ def _cut(text, longest, patterns):
 
 
 class _Encoder:
-    """What the encoders share; `max_id` is the largest id that items can have."""
+    """Base of the encoders; `max_id` is the largest id that items can have."""
 
     def __init__(self, tokenizer: RoFormerTokenizer, length: int | None, **options):
         if length is not None:

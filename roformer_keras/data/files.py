@@ -284,7 +284,7 @@ def _squad_names(path, count):
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell holds nothing: None, NaN, or what pandas has for these."""
+    """True if a cell holds nothing: None, NaN, or what pandas has for these."""
     if isinstance(value, float | np.floating):
         return bool(np.isnan(value))
     return value is None or type(value).__name__ in ("NAType", "NaTType")
@@ -396,7 +396,7 @@ def name_places(path: str, format: str | None = None) -> Callable[[int], str]:
 
 
 def place(line: int, path: str, format: str | None = None) -> str:
-    """Where something stands, as errors say it; arguments as in `name_places`."""
+    """Position in a file, as errors say it; arguments as in `name_places`."""
     return name_places(path, format)(line)
 
 

@@ -25,12 +25,12 @@ _BLOCK = 2**16
 
 
 def file_name(path: str) -> str:
-    """How errors call a file."""
+    """Name of a file in errors."""
     return "standard input" if path == "-" else path
 
 
 def place_line(line: int, path: str) -> str:
-    """Where a line stands, as errors say it."""
+    """Position of a line, as errors say it."""
     return f"line {line} of {file_name(path)}"
 
 

@@ -14,7 +14,7 @@ _TOKEN_IDS = ("token_ids", "encoder_token_ids", "decoder_token_ids")
 
 
 def items_of(objective, rows: int) -> int:
-    """How many items a batch of so many rows is made of; one at least."""
+    """Number of items in a batch of so many rows; one at least."""
     return max(1, rows // objective.rows_per_item)
 
 

@@ -25,7 +25,7 @@ _WIDTH_STEP = 32
 
 
 def draw_held_out(count: int, share: float, seed: int) -> np.ndarray:
-    """Which of the rows to hold out, drawn by the seed: bool `(count,)`."""
+    """Mask of the rows to hold out, drawn by the seed: bool `(count,)`."""
     held_out = np.zeros(count, bool)
     order = np.random.default_rng([seed, 0]).permutation(count)
     held_out[order[: round(share * count)]] = True
@@ -136,7 +136,7 @@ def by_length(
 
 
 def windows(items: Iterable, prepare: Callable, size: int = WINDOW) -> Iterator:
-    """What `prepare` makes of each `size` items, in their order.
+    """Results of `prepare` for each `size` items, in their order.
 
     While the caller works on one window, a thread prepares the next one. Fewer than
     `size` items in all are prepared in the caller's thread, and all are read in it.
@@ -169,7 +169,7 @@ def map_rows(
     batch_size: int | None = None,
     verbose: Verbose = "auto",
 ) -> Any:
-    """What functions make of texts, in batches of rows of similar length.
+    """Results of functions of texts, in batches of rows of similar length.
 
     While the rows of some texts are computed, the next texts are tokenized.
 

@@ -17,7 +17,7 @@ LABEL = "label"
 
 
 def is_table(x: Any) -> bool:
-    """Whether `x` has rows and named columns.
+    """True if `x` has rows and named columns.
 
     Raises:
         ConfigurationError: it is a dict of such tables, or a query that gives one.

@@ -230,7 +230,7 @@ def _words_of(text):
 
 
 def _have_places(tokens):
-    """Whether each token is a character and its place in a word: 0, 1, 2, 0, 0, ...
+    """True if each token is a character and its place in a word: 0, 1, 2, 0, 0, ...
 
     So is the first column of Weibo's corpus of entities.
     """

@@ -82,7 +82,7 @@ class Inputs:
     separators: tuple[str, ...] = ()
 
     def place(self, file: int, line: int) -> str:
-        """Where a row stands, as errors say it."""
+        """Position of a row, as errors say it."""
         unit = "row" if self.kind == "parquet" else "line"
         return f"{unit} {line} of {self.files[file][0]}"
 
@@ -163,7 +163,7 @@ def find_inputs(
 
 
 def reads_from(place: str | os.PathLike, filesystem: Any, folder: str) -> bool:
-    """Whether files in a folder would be among those of a place, see `find_inputs`."""
+    """True if files in a folder would be among those of a place, see `find_inputs`."""
     own, path = open_place(place)
     if own != filesystem:
         return False

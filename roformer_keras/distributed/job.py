@@ -205,7 +205,7 @@ class FolderJob:
         self.done = {one for one in numbers if self._task.part(one) in present}
 
     def _metadata(self):
-        """What distinguishes this job from others."""
+        """Settings and files that identify this job."""
         options = self._options
         settings = {
             "command": type(self._verb).__name__,

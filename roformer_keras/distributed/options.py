@@ -1,4 +1,4 @@
-"""How a job is spread over processes and machines."""
+"""Options of spreading a job over processes and machines."""
 
 import dataclasses
 from typing import get_args

@@ -78,7 +78,7 @@ class Folder:
 
 @dataclasses.dataclass(frozen=True)
 class PieceTask:
-    """What a worker does with each piece, which can be sent to it.
+    """Work of a worker on each piece, which can be sent to it.
 
     Attributes:
         verb: what is computed.
@@ -259,7 +259,7 @@ class PieceWorker:
 
 
 def _fits(record, fields):
-    """Whether all that objects within an object have is in the type of its column."""
+    """True if all that objects within an object have is in the type of its column."""
     types = import_extra("pyarrow", "Parquet files").types
 
     def fits(value, kind):

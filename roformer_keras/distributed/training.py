@@ -97,7 +97,7 @@ def train(
 
 
 def _train_in_worker(config):
-    """What each worker does."""
+    """Work of each worker."""
     context = import_extra("ray.train", "a worker").get_context()
     collective = import_extra("ray.train.collective", "a worker")
     rank = context.get_world_rank()

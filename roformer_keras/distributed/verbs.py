@@ -1,4 +1,4 @@
-"""What a worker computes: settings that can be sent to it, and the loaded model.
+"""Verbs of workers: settings that can be sent to them, and the loaded model.
 
 Nothing here imports a backend before a model is loaded.
 """
@@ -161,7 +161,7 @@ class Predict(Verb):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Writing(Verb):
-    """What the verbs that write texts share.
+    """Base of the verbs that write texts.
 
     Args:
         options: of the method of the model.

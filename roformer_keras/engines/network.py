@@ -180,7 +180,7 @@ class NetworkWriter:
         )
 
     def attention_mask(self, layer: Any, token_ids: Any, segment_ids: Any) -> Any:
-        """What is added to scores, 0 or `HIDDEN`."""
+        """Addend of scores, 0 or `HIDDEN`."""
         if self._mask is not None:
             return self._mask
         graph = self.graph

@@ -171,7 +171,7 @@ class CachedDecoder(Decoder):
 
 
 def _rooms(all_rows: int, max_new_tokens: int) -> tuple[int, int]:
-    """How many new keys `recent` has room for, and `past` at first."""
+    """Number of new keys that `recent` has room for, and `past` at first."""
     # Beyond the last bucket it grows when it is needed.
     recent = _RECENT_OF_FEW if all_rows < LARGE_BATCH else _RECENT_OF_MANY
     room = max(0, round_up_to_bucket(min(max_new_tokens, _NEW[-1]), _NEW) - recent)

@@ -177,5 +177,5 @@ def _draw(weights, uniforms):
 
 
 def _index_passed(sums, target):
-    """How many sums are not above the target; an index in any case."""
+    """Number of sums up to the target; an index in any case."""
     return np.minimum((sums <= target).sum(axis=-1), sums.shape[-1] - 1)

@@ -1,4 +1,4 @@
-"""What all decoders share: prompts, the loop of steps, the sizes of programs.
+"""Base of all decoders: prompts, the loop of steps, the sizes of programs.
 
 A decoder computes the prompts of a batch once, and then one token a step for all rows
 in a compiled loop. Rows, prompts and stop ids are padded to a few sizes, so that few
@@ -41,7 +41,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class DecoderModel(Protocol):
-    """What a model must offer to be decoded.
+    """Methods that a model must have to be decoded.
 
     Attributes:
         vocabulary_size: int.
@@ -88,7 +88,7 @@ class DecoderModel(Protocol):
         """
 
     def prompt_mask(self, token_ids, segment_ids):
-        """Which token of a prompt sees which, `(batch, 1, 1 or length, length)`.
+        """Mask of a prompt, `(batch, 1, 1 or length, length)`: True for visible tokens.
 
         Recurrent decoders do not need it.
 
@@ -97,7 +97,7 @@ class DecoderModel(Protocol):
         """
 
     def visible(self, token_ids, segment_ids):
-        """Whether later tokens see these, unless they are the first; bool.
+        """True if later tokens see these, unless they are the first; bool.
 
         Args:
             token_ids, segment_ids: int `(batch, length)`.
@@ -106,7 +106,7 @@ class DecoderModel(Protocol):
 
 @dataclasses.dataclass(kw_only=True)
 class State:
-    """How far the rows of a batch are; rows after the first `rows` are padding.
+    """Progress of the rows of a batch; rows after the first `rows` are padding.
 
     Attributes:
         rows: int.
@@ -125,7 +125,7 @@ class State:
 
     @property
     def program_shape(self) -> tuple:
-        """What a program is compiled for: all rows, and what else has a size."""
+        """Sizes that a program is compiled for: rows, prompts and stop ids."""
         raise NotImplementedError
 
     def keep(self, carried) -> None:
@@ -258,7 +258,7 @@ class Decoder:
         return chosen[:, :done], scores[:, :done], logits, _after(rows, limits)
 
     def room(self, state: State) -> int:
-        """How many steps `advance` can do before it is worth looking at the rows."""
+        """Number of steps of `advance` before it is worth looking at the rows."""
         steps = state.steps if state.all_rows < LARGE_BATCH else CHECK_EVERY
         return steps - state.written % steps
 
@@ -268,7 +268,7 @@ class Decoder:
             state.select(len(rows), padded_origins(rows))
 
     def pays_to_leave(self, state: State, rows: int, steps: int) -> bool:
-        """Whether continuing with only so many rows saves more time than it costs.
+        """True if continuing with only so many rows saves more time than it costs.
 
         It depends on sizes alone, and not on what has been compiled before: the last
         digits differ between programs, and a seed must give the same texts again.
@@ -277,7 +277,7 @@ class Decoder:
         return many and 2 * round_up_to_bucket(rows, ROWS) <= state.all_rows
 
     def _pays_xla(self, rows: int) -> bool:
-        """Whether XLA computes a step of so many rows faster than TensorFlow's graph.
+        """True if XLA computes a step of so many rows faster than TensorFlow's graph.
 
         It depends on sizes alone, as `pays_to_leave` does.
         """
@@ -295,7 +295,7 @@ class Decoder:
         raise NotImplementedError
 
     def _prepare(self, state) -> tuple:
-        """What the steps change, and what they only read; makes room first."""
+        """State that the steps change, and state that they read; makes room first."""
         raise NotImplementedError
 
     def _read_tokens(self, inputs, count, carried, constants) -> tuple:
@@ -460,7 +460,7 @@ def host(tensor) -> np.ndarray:
 
 
 def make_inputs(token_ids, segment_ids, positions) -> dict:
-    """What `call_with_cache` takes, of tensors `(rows, length)`."""
+    """Arguments of `call_with_cache`, from tensors `(rows, length)`."""
     return {
         "token_ids": token_ids,
         "segment_ids": segment_ids,

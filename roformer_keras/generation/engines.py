@@ -1,4 +1,4 @@
-"""Which runtime computes the steps of a generation: Keras's backend or another."""
+"""Runtimes that compute the steps of a generation: Keras's backend or another."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args

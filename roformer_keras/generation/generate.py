@@ -40,7 +40,7 @@ class Scored(NamedTuple):
 
 
 class TextGeneration(_Model):
-    """What models share that write text token by token; a mixin of `PresetModel`.
+    """Mixin of models that write text token by token.
 
     Subclasses define `_make_decoder`, and `_networks` and `_reading` for the engines
     other than Keras.
@@ -304,7 +304,7 @@ class TextGeneration(_Model):
 
     @property
     def is_continuation(self) -> bool:
-        """Whether a text continues its prompt, or follows it as a second segment."""
+        """True if a text continues its prompt, or follows it as a second segment."""
         return self.config.attention == "causal"
 
     def as_prompt(
@@ -397,7 +397,7 @@ class TextGeneration(_Model):
         return ids[:-1] if self.is_continuation else ids
 
     def _counted_length(self, ids) -> int:
-        """How many tokens of a prompt count for `max_length`."""
+        """Number of tokens of a prompt that count for `max_length`."""
         return len(ids)
 
     def _default_new_tokens(self, ids, min_new_tokens: int) -> int | None:

@@ -1,4 +1,4 @@
-"""What a search is given and what it returns. Nothing here imports a backend."""
+"""Options and results of a search. Nothing here imports a backend."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ MAX_TOKENS, MAX_TEXTS, MAX_BEAMS = 2**20, 2**20, 2**10
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerationConfig(Settings):
-    """How tokens are chosen, and when a text ends.
+    """Options of choosing tokens and of ending a text.
 
     Args:
         method: `"sample"` draws, `"greedy"` takes the likeliest token, `"beam"`
@@ -114,7 +114,7 @@ class GeneratedText:
 
 @dataclasses.dataclass
 class RowState:
-    """How the rows of a batch choose tokens and when they end; NumPy arrays `(rows,)`.
+    """Options of the rows of a batch, as NumPy arrays `(rows,)`.
 
     Attributes:
         config: `GenerationConfig`. With `"sample"` tokens are drawn, otherwise the

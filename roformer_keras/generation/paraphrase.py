@@ -13,7 +13,7 @@ from roformer_keras.types import Verbose
 
 
 class Paraphrasing(TextGeneration):
-    """What `RoFormerSim` and its export share; subclasses define `_text_vectors`."""
+    """Base of `RoFormerSim` and its export; subclasses define `_text_vectors`."""
 
     default_max_new_tokens = 64
 

@@ -133,6 +133,6 @@ def _draw(weights, uniforms):
 
 
 def _index_passed(sums, target):
-    """How many sums are not above the target, `(rows, 1)`; an index in any case."""
+    """Number of sums up to the target, `(rows, 1)`; an index in any case."""
     passed = ops.sum(ops.cast(sums <= target, "int32"), axis=-1, keepdims=True)
     return ops.minimum(passed, sums.shape[-1] - 1)

@@ -360,7 +360,7 @@ class _Beams:
             heapq.heappop(self._finished)
 
     def _cannot_gain(self, score):
-        """Whether no beam can come to rank among the finished, whatever follows."""
+        """True if no beam can come to rank among the finished, whatever follows."""
         if len(self._finished) < self._config.num_beams:
             return False
         longest = self._prompt.max_new_tokens

@@ -30,7 +30,7 @@ _FIELDS = {"networks": list, "reading": dict, "new_tokens": dict}
 
 
 def is_served_generator(source: str | os.PathLike) -> bool:
-    """Whether a source is a folder of `export_generator`.
+    """True if a source is a folder of `export_generator`.
 
     Raises:
         SourceError, ConfigurationError: its `export.json` cannot be read.

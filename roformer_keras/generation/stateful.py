@@ -27,7 +27,7 @@ _HIDDEN = -1e9
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reading(Settings):
-    """What a decoder must know of a network.
+    """Inputs and states of a network that a decoder must know.
 
     Args:
         vocabulary_size: int.
@@ -47,14 +47,14 @@ class Reading(Settings):
         return 1 if self.attention == "unilm" else 0
 
     def visible(self, token_ids: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
-        """Whether later tokens see these, unless they are the first; bool."""
+        """True if later tokens see these, unless they are the first; bool."""
         visible = token_ids != 0
         return visible & (segment_ids != 0) if self.pad_segments else visible
 
 
 @dataclasses.dataclass(kw_only=True)
 class StatefulState:
-    """How far the rows of a batch are.
+    """Progress of the rows of a batch.
 
     Attributes:
         memory: of the program. It has rows for those that have not ended.
@@ -268,7 +268,7 @@ class StatefulDecoder:
 
 
 def hidden(visible: np.ndarray) -> np.ndarray:
-    """What is added to scores: 0 where a key is visible, else so much less."""
+    """Addend of scores: 0 where a key is visible, else `HIDDEN`."""
     return np.where(visible, np.float32(0), np.float32(_HIDDEN))
 
 

@@ -41,7 +41,7 @@ class StatefulEncoderDecoder(StatefulDecoder):
         return logits, state
 
     def _read(self, prompts):
-        """What all steps share: the memory of each prompt, and its mask."""
+        """State that all steps share: the memory of each prompt, and its mask."""
         lengths = np.array([len(prompt.token_ids) for prompt in prompts])
         width = lengths.max()
         token_ids = np.zeros((len(prompts), width), "int32")

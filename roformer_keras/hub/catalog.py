@@ -182,7 +182,7 @@ class ShippedCheckpoint:
 
     @property
     def path(self) -> Path:
-        """Where the zip lies."""
+        """Path of the zip."""
         return _SHIPPED_FOLDER / f"{self.name}.zip"
 
     def to_dict(self) -> dict:
@@ -250,7 +250,7 @@ def find(name: str) -> CatalogEntry:
 
 
 def download_url(name: str, base_url: str | None = None) -> str:
-    """Where the zip of a catalogue name is fetched; SourceError if it is not in it.
+    """URL of the zip of a catalogue name; SourceError if it is not in it.
 
     `base_url` is the folder of a mirror; `$ROFORMER_KERAS_BASE_URL`, then the
     publisher's, if None.
@@ -260,7 +260,7 @@ def download_url(name: str, base_url: str | None = None) -> str:
 
 
 def checkpoints_folder() -> Path:
-    """Where downloads lie: `$ROFORMER_KERAS_CHECKPOINTS`, else `checkpoints`."""
+    """Folder of downloads: `$ROFORMER_KERAS_CHECKPOINTS`, else `checkpoints`."""
     return Path(os.environ.get("ROFORMER_KERAS_CHECKPOINTS") or "checkpoints")
 
 

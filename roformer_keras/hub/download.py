@@ -154,7 +154,7 @@ def _compare(path, target):
 
 
 def _read_description(path) -> dict:
-    """What the server said of a file; empty if the record is missing or damaged."""
+    """Headers of a file from the server; empty if the record is missing or damaged."""
     found = (read_record(path) or {}).get("settings", {})
     kinds = {"etag": str, "last_modified": str, "length": int}
     is_whole = found.keys() == kinds.keys() and all(
@@ -283,7 +283,7 @@ class _Transfer:
         return 0 < self._file.size == self._server.get("length")
 
     def _is_continuation(self, headers) -> bool:
-        """Whether an answer is the rest of the file whose beginning is here."""
+        """True if an answer is the rest of the file whose beginning is here."""
         place = headers.get("Content-Range", "")
         match = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", place)
         return (
@@ -309,7 +309,7 @@ class _Transfer:
     # === What goes wrong ===
 
     def _transient_problem(self, error) -> str:
-        """What failed, in words, if another try may help; else raises."""
+        """Reason of a failure, if another try may help; else raises."""
         if isinstance(error, urllib.error.HTTPError):
             error.close()
             answer = f"the server answered {error.code} {error.reason}"

@@ -158,7 +158,7 @@ _PART = re.compile(r"(model|pytorch_model)(-\d{5}-of-\d{5}\.\w+|\.\w+\.index\.js
 
 
 def _is_of_model(path: str) -> bool:
-    """Whether a file of a repository belongs to a model in a format of this package."""
+    """True if a file of a repository belongs to a model in a format of this package."""
     is_module = path.split("/")[0] in SENTENCE_FOLDERS
     return path in _OWN or is_module or _PART.fullmatch(path) is not None
 

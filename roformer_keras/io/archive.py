@@ -199,7 +199,7 @@ class ZipTree:
             )
 
     def _check_layout(self) -> dict[str, int]:
-        """Where each member's data begins, checked to lie apart from all others."""
+        """Offsets of the members' data, checked to lie apart from each other."""
         offsets, end = {}, 0
         with open(self.path, "rb") as file:
             for info in sorted(self._zip.infolist(), key=lambda i: i.header_offset):
@@ -365,7 +365,7 @@ def _sweep(place: Path):
 
 
 def _find_problem(info: zipfile.ZipInfo) -> str | None:
-    """What is wrong with a member, by its entry in the directory."""
+    """Fault of a member, by its entry in the directory, or None."""
     name, method = info.orig_filename, info.compress_type
     stored, sizes = method == zipfile.ZIP_STORED, (info.compress_size, info.file_size)
     # The upper half holds the Unix mode; 0 where the archiver wrote none.

@@ -91,7 +91,7 @@ def output_errors(target: str | os.PathLike, outcome: str) -> Iterator[None]:
 
 
 def is_space_error(error: BaseException) -> bool:
-    """Whether an exception says that a disk, a quota or a file size is exhausted.
+    """True if an exception says that a disk, a quota or a file size is exhausted.
 
     HDF5, safetensors and TensorFlow say so only in their text. NumPy says how much of
     an array it could write.
@@ -159,7 +159,7 @@ def _hidden_sibling(target: Path, kind: str) -> Path:
 
 
 def _machine() -> str:
-    """What tells apart machines, and containers, that write to one folder."""
+    """Identity of a machine or container that writes to a shared folder."""
     space = ""
     with suppress(OSError):
         space = os.readlink("/proc/self/ns/pid")
@@ -200,7 +200,7 @@ def _clean_up(target: Path):
 
 
 def _is_in_use(path: Path, pid: int, machine: str) -> bool:
-    """Whether the process that made it may still live."""
+    """True if the process that made it may still live."""
     # On Windows `os.kill` would interrupt it.
     if machine != _machine() or _IS_WINDOWS:
         return time.time() - path.lstat().st_mtime < _ABANDONED

@@ -1,4 +1,4 @@
-"""What an exported model says of itself, and errors for the files next to it."""
+"""Description of an exported model, and errors for the files next to it."""
 
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -14,7 +14,7 @@ _FIELDS = {"model": str, "dim": int, "format": str, "int8": bool}
 
 
 def has_export(folder: str | os.PathLike) -> bool:
-    """Whether it is a folder with an `export.json`; False for what is no path."""
+    """True if it is a folder with an `export.json`; False for what is no path."""
     try:
         return (Path(folder) / EXPORT).is_file()
     except OSError:

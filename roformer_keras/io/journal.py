@@ -94,7 +94,7 @@ def digest(content) -> str:
 
 
 def run_metadata(settings: Mapping, inputs: Mapping) -> dict:
-    """What distinguishes one run from another: JSON values by name.
+    """Settings and files that identify a run: JSON values by name.
 
     The value of an input is its `fingerprints` or its `digest`.
     """
@@ -110,7 +110,7 @@ def is_new_run(
     overwrite: bool = False,
     free: Sequence[str] = (),
 ) -> bool:
-    """Whether a run starts from nothing; False if it resumes the recorded run.
+    """True if a run starts from nothing; False if it resumes the recorded run.
 
     Args:
         record: result of `read_record`.

@@ -276,7 +276,7 @@ def _unpickled(data: bytes, start: int, label: str) -> tuple[Any, int]:
 
 
 class _Refused(Exception):
-    """What a pickle asks for and does not get."""
+    """A request of a pickle that is refused."""
 
 
 def _check_opcodes(stream):
@@ -314,7 +314,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _Maker:
-    """What a pickle gets for a name: it can be called, and not changed."""
+    """Stand-in for a name in a pickle: it can be called, and not changed."""
 
     __slots__ = ("_function", "dtype")
 

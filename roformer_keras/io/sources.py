@@ -413,7 +413,7 @@ def _join(folder: str, name: str) -> str:
 
 
 def _is_stranger(name: str) -> bool:
-    """Whether a file was added by an operating system: .DS_Store, ._x, __MACOSX/."""
+    """True if a file was added by an operating system: .DS_Store, ._x, __MACOSX/."""
     return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
 
 

@@ -100,7 +100,7 @@ def _build(layer, *shapes):
 
 
 class _Block(keras.layers.Layer):
-    """What both blocks share: layers as arguments, each with a norm and a sum."""
+    """Base of both blocks: layers as arguments, each with a norm and a sum."""
 
     def __init__(self, dropout: float, norm_first: bool, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)

@@ -381,7 +381,7 @@ def _checked_mask(mask, scores_shape):
 
 
 def _differ(one, other):
-    """Whether two sizes are both known and not equal."""
+    """True if two sizes are both known and not equal."""
     return None not in (one, other) and one != other
 
 

@@ -129,7 +129,7 @@ def _layer_norm(x, gamma, beta, epsilon):
 
 @functools.cache
 def runs_on_cpu() -> bool:
-    """Whether there is TensorFlow, and no GPU."""
+    """True if there is TensorFlow, and no GPU."""
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf
@@ -139,7 +139,7 @@ def runs_on_cpu() -> bool:
 
 @functools.cache
 def _is_possible():
-    """Whether this is a CPU on which TensorFlow uses oneDNN.
+    """True if this is a CPU on which TensorFlow uses oneDNN.
 
     By default that is one with VNNI (of AVX-512 or AVX), AMX or BF16. On others its
     graph rewriting leaves the norm's operations as they are, and encoding takes 13 %
@@ -149,7 +149,7 @@ def _is_possible():
 
 
 def _norm_works():
-    """Whether there is a kernel with channels before the last axis."""
+    """True if there is a kernel with channels before the last axis."""
     import tensorflow as tf
 
     with tf.init_scope():

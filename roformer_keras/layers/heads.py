@@ -1,4 +1,4 @@
-"""What stands on top of the blocks: the tied MLM output and the pooler."""
+"""Heads on top of the blocks: the tied MLM output and the pooler."""
 
 from collections.abc import Callable
 from typing import Any, Self

@@ -1,4 +1,4 @@
-"""Which key a query may attend to, as boolean masks; True means "may attend".
+"""Boolean masks of attention; True means "the query may attend to the key".
 
 Every mask broadcasts to `(batch, heads, query, key)`, so that masks combine with
 `ops.logical_and` whatever their shapes.

@@ -18,7 +18,7 @@ from roformer_keras.types import Shape, TensorLike
 
 
 class _SpanScores(keras.layers.Layer):
-    """What both pointers share: rotation, product and masks; a subclass projects."""
+    """Base of both pointers: rotation, product and masks; a subclass projects."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ def backbone_layout(
     device_mesh: keras.distribution.DeviceMesh,
     axis: str = "model",
 ) -> keras.distribution.LayoutMap:
-    """Which weights of a backbone the devices share, for `ModelParallel`.
+    """Weights of a backbone that the devices share, for `ModelParallel`.
 
     Each device has some of the heads of every attention layer and some of the features
     of every feed-forward layer, so that a block adds up the results of the devices

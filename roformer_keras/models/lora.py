@@ -1,4 +1,4 @@
-"""What of a model is trained: frozen layers, and low-rank additions to kernels (LoRA).
+"""Partial training: frozen layers, and low-rank additions to kernels (LoRA).
 
 The methods may be called before or after `compile`. If they change which weights are
 trained, the optimizer starts again with the same settings, without moments and steps.

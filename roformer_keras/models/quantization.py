@@ -134,7 +134,7 @@ def restore_quantized(
 
 
 def _config_of(stored: QuantizedLayer, path: str):
-    """What Keras quantizes a layer by. It comes from a file: nothing else is made."""
+    """Keras's policy of a quantized layer. A file names it: nothing else is made."""
     if stored.config is None:
         return None
     try:

@@ -115,7 +115,7 @@ class TextTrainer(_Model):
 
     @property
     def row_copies(self) -> int:
-        """How often each row comes in a batch of `fit`."""
+        """Number of times that each row comes in a batch of `fit`."""
         return 1
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
@@ -372,7 +372,7 @@ class TextTrainer(_Model):
             )
 
     def _held_out(self, data, batch_size, options):
-        """What Keras evaluates on: batches of `validation_data`."""
+        """Batches of `validation_data`, as Keras evaluates on them."""
         data = self._tokenized_batches(data, options)
         is_pair = isinstance(data, tuple) and isinstance(data[0], dict)
         if isinstance(data, Iterator) or is_pair or is_ready(data):

@@ -1,4 +1,4 @@
-"""What a language model is trained to do: items to batches, and the model for them.
+"""Objectives of language models: items to batches, and the model for them.
 
 A batch is NumPy, `(inputs, targets, weights)` as `model.fit` takes it. Its content
 depends on the items and on the generator alone, so a training can be repeated; its

@@ -1,4 +1,4 @@
-"""What objectives share: rows of ids, what hides tokens, and the training model."""
+"""Base of objectives: rows of ids, hidden tokens, and the training model."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ _MASKED, _KEPT = 0.8, 0.1
 
 
 class Objective(Protocol):
-    """What training needs of an objective.
+    """Parts of an objective that training needs.
 
     Attributes:
         name: str. Its name in a configuration.
@@ -234,7 +234,7 @@ def check_class(objective, model):
 
 
 def run_backbone(model, inputs) -> dict:
-    """What a model's backbone gives for the inputs of a training model."""
+    """Outputs of a model's backbone for the inputs of a training model."""
     outputs = model.backbone(
         {name: inputs[name] for name in ("token_ids", "segment_ids")}
     )

@@ -458,7 +458,7 @@ class Seq2Seq:
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class CosineDifference(keras.layers.Layer):
-    """How far the cosines of some vectors are from those of others.
+    """Differences of the cosines of some vectors from those of others.
 
     Call arguments:
         vectors: float `(rows, dim)`.

@@ -192,7 +192,7 @@ class _Routes:
         return {"status": "ok"}
 
     async def ready(self) -> dict:
-        """Whether a text would be taken now; 503 if not."""
+        """True if a text would be taken now; 503 if not."""
         self._queue.check_room(1)
         return {"status": "ok", "waiting": self._queue.waiting}
 
@@ -207,7 +207,7 @@ class _Routes:
         return found
 
     async def one_model(self, name: str) -> dict:
-        """What `/v1/models` says of one model."""
+        """Entry of one model in `/v1/models`."""
         self._check_model(name)
         return (await self.models())["data"][0]
 
@@ -419,7 +419,7 @@ class _Routes:
 
 
 async def _tokenized(function, rows) -> list:
-    """What a function that tokenizes gives for each text, or row of texts."""
+    """Result of a function that tokenizes, for each text or row of texts."""
 
     def results():
         return [function(row) for row in rows]
@@ -430,7 +430,7 @@ async def _tokenized(function, rows) -> list:
 
 
 async def _unless_gone(request, task: asyncio.Future, seconds: float) -> Any:
-    """What a task gives; ends it if the client goes or the time is over."""
+    """Result of a task; ends it if the client leaves or the time is over."""
     gone = asyncio.ensure_future(request.receive())
     try:
         done, _ = await asyncio.wait(

@@ -1,4 +1,4 @@
-"""What a client gets instead of an answer."""
+"""Errors that a client gets instead of an answer."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a source can answer, with one model in memory."""
+"""A source that answers requests, with one model in memory."""
 
 import dataclasses
 import functools
@@ -143,7 +143,7 @@ class ServedModel:
 
     @property
     def abilities(self) -> list[str]:
-        """What it can answer, by the names of the functions."""
+        """Names of the functions that it has."""
         names = ("embed", "similarity", "paraphrase", "write", "fill_mask", "predict")
         return [name for name in names if getattr(self, name) is not None]
 
@@ -169,7 +169,7 @@ class ServedModel:
                 self.predict([(text,) * self._task.text_count])
 
     def ends_text(self, token_id: int, options: Mapping[str, Any]) -> bool:
-        """Whether a token ends a text."""
+        """True if a token ends a text."""
         return token_id in self._writer._stop_ids(options.get("stop_tokens"))
 
     def count_tokens(self, row: str | Sequence[str], has_masks: bool = False) -> int:

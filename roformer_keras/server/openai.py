@@ -18,7 +18,7 @@ _Texts = Annotated[list[str], Field(max_length=MOST_TEXTS)]
 
 
 class StreamOptions(BaseModel):
-    """What comes with a stream."""
+    """Headers of a stream."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -65,7 +65,7 @@ class Completions(BaseModel):
 
     @property
     def wants_usage(self) -> bool:
-        """Whether the numbers of tokens stand at the end of a stream."""
+        """True if the numbers of tokens stand at the end of a stream."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
     def options(self) -> dict[str, Any]:

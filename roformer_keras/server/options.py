@@ -1,4 +1,4 @@
-"""How much a server takes."""
+"""Limits of a server."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ MOST_TEXTS = 2048
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServerOptions(Settings):
-    """How much a server takes, and how long it waits.
+    """Limits and timeouts of a server.
 
     Args:
         max_batch: int. Texts that are computed together, or written together.

@@ -1,4 +1,4 @@
-"""What stands before the application: keys, limits of bodies, slow clients."""
+"""Middleware: API key, limits of bodies, slow clients."""
 
 import asyncio
 import ipaddress

@@ -24,7 +24,7 @@ MAX_STREAMS = 16
 
 
 class Kind(collections.namedtuple("Kind", "key answer rows", defaults=(1,))):
-    """What is to be done with a text.
+    """Work to do for a text.
 
     Attributes:
         key: what must be equal for texts to be computed together.
@@ -51,7 +51,7 @@ class _Entry:
 
 
 class ModelQueue:
-    """What waits for the model; made and used in one event loop.
+    """Queue of requests for the model; made and used in one event loop.
 
     Args:
         size: int. Texts that may wait or be computed; further ones are refused.
@@ -114,7 +114,7 @@ class ModelQueue:
                     entry.found.cancel()
 
     async def stream(self, start: Callable[[], Iterator]) -> AsyncIterator:
-        """What an iterator gives, each piece in its turn, of at most `MAX_STREAMS`.
+        """Pieces of an iterator, each in its turn, of at most `MAX_STREAMS` streams.
 
         Args:
             start: makes the iterator; runs in the thread of the model, as it does.

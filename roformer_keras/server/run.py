@@ -79,7 +79,7 @@ class _Server(uvicorn.Server):
 
 
 def find_address(host: str, port: int) -> tuple:
-    """What `socket.getaddrinfo` says first of a place to listen at.
+    """First answer of `socket.getaddrinfo` for a host and a port to listen at.
 
     Raises:
         ConfigurationError: there is no such place.

@@ -62,7 +62,7 @@ class PoemSearch:
             self._task.cancel()
 
     def _has_failed(self):
-        """Whether a full queue or an error has ended it: it goes on where it was."""
+        """True if a full queue or an error has ended it: it goes on where it was."""
         return self._task.done() and len(self._vectors) < len(poem_rows())
 
     async def _index(self):

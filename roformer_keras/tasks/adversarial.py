@@ -153,7 +153,7 @@ def _mean_of(model, embeddings):
 
 
 def _share(optimizer, before, after):
-    """How much of the weights an update put into their running mean.
+    """Share of the weights that an update put into their running mean.
 
     Args:
         before, after: int. Batches that the optimizer counted; no more than before

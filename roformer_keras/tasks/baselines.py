@@ -35,7 +35,7 @@ class Baseline:
     figures: tuple[str, ...] | None = None
 
     def fit(self, texts: list[tuple[str, ...]], expected: Any) -> dict:
-        """What it learns of rows, as plain JSON types.
+        """State learned from rows, in plain JSON types.
 
         Args:
             texts: of the rows.
@@ -48,11 +48,11 @@ class Baseline:
         raise NotImplementedError
 
     def is_valid(self, learned: Any) -> bool:
-        """Whether `fit` of these names may have returned it; files hold anything."""
+        """True if `fit` of these names may have returned it; files hold anything."""
         return learned == {}
 
     def describe(self, learned: dict) -> dict:
-        """What of it a report shows."""
+        """Part of it that a report shows."""
         return {}
 
 
@@ -66,7 +66,7 @@ def jaccard(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
 
 
 def count_characters(texts: Sequence[str]) -> dict:
-    """What `tf_idf_vectors` needs of texts.
+    """Vocabulary and weights that `tf_idf_vectors` needs.
 
     Returns:
         dict of `texts`, how many there are; and `characters`: in how many of them each
@@ -77,7 +77,7 @@ def count_characters(texts: Sequence[str]) -> dict:
 
 
 def are_counts(learned: Any) -> bool:
-    """Whether `count_characters` may have returned it."""
+    """True if `count_characters` may have returned it."""
     if not isinstance(learned, dict) or learned.keys() != {"texts", "characters"}:
         return False
     total, counts = learned["texts"], learned["characters"]

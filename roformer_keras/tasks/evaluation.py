@@ -1,4 +1,4 @@
-"""How good a task is, and whether it is better than what needs no model."""
+"""Evaluation of a task, next to baselines without a model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ LOWER_IS_BETTER = ("loss", "mean_absolute_error")
 
 
 def fit_baselines(task: TextTask, texts: list, labels: list) -> dict[str, dict]:
-    """What the baselines of a task learn of training data, as plain JSON types."""
+    """State that a task's baselines learn of training data, in plain JSON types."""
     expected = task.expected_answers(texts, labels)
     return {one.name: one.fit(texts, expected) for one in _baselines(task, texts)}
 
@@ -123,7 +123,7 @@ def _measure(
 
 
 def _remark(name, model, baseline, figures):
-    """What to say of a baseline that the model is not clearly better than, or None."""
+    """Sentence about a baseline that the model does not clearly beat, or None."""
     figure = next((own for own in figures if own in baseline), None)
     if figure is None:
         return None

@@ -1,4 +1,4 @@
-"""How answers are compared with what is expected: figures, intervals and errors.
+"""Comparison of answers with labels: figures, intervals and errors.
 
 `found` is what `TextTask.found_answers` returns, or a baseline in its place.
 """

@@ -1,4 +1,4 @@
-"""How good the answers of a task are: dicts of figures, in plain JSON types."""
+"""Figures of the answers of a task, as dicts of plain JSON types."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -170,7 +170,7 @@ def answer_report(expected: Sequence[Expected], found: Sequence[str | None]) -> 
 
 
 def is_exact(expected: Expected, found: str | None) -> bool:
-    """Whether an answer is the right one, or one of several."""
+    """True if an answer is the right one, or one of several."""
     return found in expected if isinstance(expected, tuple) else found == expected
 
 
@@ -185,7 +185,7 @@ def character_f1(one: Expected, other: str | None) -> float:
 
 
 def neighbour_report(labels: Sequence, vectors: np.ndarray) -> dict:
-    """How often the vector nearest to a row's own has its class.
+    """Share of rows whose nearest vector has the same class.
 
     Args:
         labels: of the rows.
@@ -225,7 +225,7 @@ def nearest_rows(
 
 
 def nearest_report(labels: Sequence, nearest: np.ndarray) -> tuple[dict, np.ndarray]:
-    """How often the nearest row has the same class; see `nearest_rows`.
+    """Share of rows whose nearest row has the same class; see `nearest_rows`.
 
     Returns:
         dict as in `neighbour_report`; and bool `(counted rows,)`, which are right.

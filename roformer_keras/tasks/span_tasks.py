@@ -138,7 +138,7 @@ def checked_labels(labels: Sequence[str] | None) -> list[str]:
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class TextTokens(keras.layers.Layer):
-    """Where tokens of a text are: neither padding nor `[CLS]` nor `[SEP]`.
+    """Mask of the tokens of a text: neither padding nor `[CLS]` nor `[SEP]`.
 
     Args:
         special_ids: ints. Ids of `[CLS]` and `[SEP]`.

@@ -191,7 +191,7 @@ class TextTask(TextTrainer, SavedTask):
         return loss
 
     def divergence(self, first: TensorLike, second: TensorLike) -> TensorLike:
-        """How far two passes of the same rows are from each other: `(rows,)`."""
+        """Divergence of two passes of the same rows: `(rows,)`."""
         raise ConfigurationError(f"{type(self).__name__} has no r_drop; set it to 0")
 
     # === Files: labels in, reports and JSON out ===
@@ -227,12 +227,12 @@ class TextTask(TextTrainer, SavedTask):
 
     @property
     def answer_counts(self) -> tuple[int, ...]:
-        """How many texts a row may have that is answered."""
+        """Numbers of texts that a row to answer may have."""
         return self.text_counts
 
     @property
     def measure(self) -> Measure:
-        """How answers are compared with what is expected."""
+        """Measure that compares answers with labels."""
         raise NotImplementedError
 
     def expected_answers(self, texts: list, labels: list) -> Any:
@@ -248,7 +248,7 @@ class TextTask(TextTrainer, SavedTask):
         raise NotImplementedError
 
     def report(self, texts: list, labels: list, verbose: Verbose = 0) -> dict:
-        """How good the answers to texts are, compared with parsed labels."""
+        """Figures of the answers to texts, compared with parsed labels."""
         expected = self.expected_answers(texts, labels)
         return self.measure.report(expected, self.found_answers(texts, verbose))
 
@@ -292,7 +292,7 @@ class TextTask(TextTrainer, SavedTask):
         steps: int | None = None,
         callbacks: Any = None,
     ) -> Any:
-        """What `call` computes, for texts in their order.
+        """Results of `call` for texts, in their order.
 
         Texts are computed in batches of similar length, while the next are tokenized.
 
@@ -359,7 +359,7 @@ class TextTask(TextTrainer, SavedTask):
         batch_tokens: int = TOKENS_PER_BATCH,
         verbose: Verbose = "auto",
     ) -> Any:
-        """What functions make of the outputs for texts; see `predict`.
+        """Results of functions of the outputs for texts; see `predict`.
 
         Args:
             x: texts, a dataset or an iterator, as in `predict`.

@@ -1,4 +1,4 @@
-"""Whether a model and a tokenizer belong together."""
+"""True if a model and a tokenizer belong together."""
 
 from roformer_keras.errors import ConfigurationError
 

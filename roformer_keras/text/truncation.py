@@ -23,7 +23,7 @@ def join(first, second, max_length, truncate_from):
 
 
 def _truncated_sizes(first, second, budget):
-    """What is left of two lengths when the longer one, or the first, shrinks by 1."""
+    """Two lengths after cuts of 1 from the longer one, or from the first."""
     excess = max(first + second - budget, 0)
     level = min(excess, abs(first - second))
     if first > second:

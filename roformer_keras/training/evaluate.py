@@ -22,7 +22,7 @@ _ANY_LENGTH = 2**31
 
 @dataclasses.dataclass(frozen=True)
 class Seq2SeqEvaluation:
-    """What `evaluate_seq2seq` found.
+    """Result of `evaluate_seq2seq`.
 
     Attributes:
         bleu: `Bleu` of the hypotheses.
@@ -130,7 +130,7 @@ def evaluate_seq2seq(
 
 
 def _is_known(model, text):
-    """Whether something can be written from a text."""
+    """True if something can be written from a text."""
     try:
         model.as_ids(text)
     except ConfigurationError:

@@ -268,7 +268,7 @@ class FinetuningRun(ResumableRun):
             variable.assign(best.numpy())
 
     def is_over(self) -> bool:
-        """Whether no epoch is left."""
+        """True if no epoch is left."""
         patience, best = self.settings.patience, self.progress["best"]
         done = self.progress["done"]
         waited = done - (best["epoch"] if best else 0)

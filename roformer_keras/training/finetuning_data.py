@@ -50,7 +50,7 @@ class Examples:
 
     @property
     def unit(self) -> str:
-        """What `lines` are: `"line"`, or `"row"` of a file that has no lines."""
+        """Unit of `lines`: `"line"`, or `"row"` of a file that has no lines."""
         return row_unit(self.path, self.format)
 
     def select(self, numbers: Sequence[int]) -> "Examples":
@@ -105,7 +105,7 @@ class Examples:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """What a fine-tuning reads.
+    """Data of a fine-tuning.
 
     Attributes:
         task_class: subclass of `TextTask`.
@@ -179,7 +179,7 @@ def read_data(settings: FinetuningSettings) -> Data:
 
 
 def _are_classes(task_class, names, options):
-    """Whether names are those of classes, and not of spans."""
+    """True if names are those of classes, and not of spans."""
     return names is not None and "classes" in task_class.name_options(names, options)
 
 
@@ -296,7 +296,7 @@ def _split(examples, settings):
 def draw_groups(
     values: Sequence[Sequence[Hashable]], share: float, seed: int
 ) -> np.ndarray:
-    """Which rows to hold out, so that rows that share a value are on one side.
+    """Mask of the rows to hold out; rows that share a value are on one side.
 
     Rows that are linked through other rows are one group. Groups are taken in the order
     that the seed draws, as long as they fit into the share.
@@ -352,7 +352,7 @@ def draw_groups(
 
 
 def count_leaks(train: Examples, other: Examples) -> int:
-    """How many rows of another file have a text that is also in the training data.
+    """Number of rows of another file with a text that is also in the training data.
 
     Of rows with choices the context counts: questions and choices come again.
     """

@@ -38,7 +38,7 @@ def locked(folder: Path) -> Iterator[None]:
 def is_new_run(
     folder: Path, metadata: Mapping, overwrite: bool, free: Sequence[str] = ()
 ) -> bool:
-    """Whether a training starts in a folder; False if it resumes the one there.
+    """True if a training starts in a folder; False if it resumes the one there.
 
     Args:
         folder: of the training.

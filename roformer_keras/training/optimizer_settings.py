@@ -19,7 +19,7 @@ def random_seed():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerSettings(Settings):
-    """How weights are updated.
+    """Options of the optimizer.
 
     Args:
         name: `"adamw"` or `"lamb"`.

@@ -378,7 +378,7 @@ class PretrainingRun(ResumableRun):
 
     @contextlib.contextmanager
     def stage(self, number: int, bar: tqdm) -> Iterator["_Stage"]:
-        """What one stage is trained with, as the last state has it."""
+        """Parts of the training of one stage, as the last state has them."""
         settings, stage = self.settings, self.settings.stages[number]
         objective, trainer, variables = self._prepare_stage(number)
         done = self.progress["done"]

@@ -103,7 +103,7 @@ class TrainingStage(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingSettings(Settings):
-    """What a pre-training does, except for its output folder.
+    """Settings of a pre-training, except for its output folder.
 
     Args:
         objective: `"mlm"`, `"lm"`, `"unilm"`, `"simbert"`, `"distillation"`,
@@ -242,7 +242,7 @@ class PretrainingSettings(Settings):
 
 
 def read_settings(path: str | os.PathLike) -> dict:
-    """What a TOML file says, not checked yet; as `from_toml` it finds other files.
+    """Content of a TOML file, not checked yet; paths start at its folder.
 
     Raises:
         SourceError, ConfigurationError: as in `PretrainingSettings.from_toml`.

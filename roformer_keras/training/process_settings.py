@@ -1,4 +1,4 @@
-"""Which processes train together, and which of them this one is."""
+"""Processes that train together, and the number of this one."""
 
 import dataclasses
 

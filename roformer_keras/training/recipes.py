@@ -29,7 +29,7 @@ REPORT = "recipe.txt"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What is known of a task of a benchmark.
+    """Record of a task of a benchmark.
 
     Attributes:
         fields: columns or keys of the texts and the label.
@@ -240,7 +240,7 @@ def finetune_recipe(
 def recipe_files(
     recipe: Recipe, settings: FinetuningSettings
 ) -> tuple[dict[str, str], dict[str, Mapping[str, float]]]:
-    """What is measured, by the name of the split, and the paper's figures for it.
+    """Measures by the name of the split, and the paper's figures for them.
 
     The paper has figures for the recipe's own files alone.
 

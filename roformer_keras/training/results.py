@@ -171,7 +171,7 @@ class FinetunedTask:
         encoding: str | None = None,
         verbose: bool = False,
     ) -> dict:
-        """How good the model is on a file, and whether it is better than baselines.
+        """Report of the model on a file, next to baselines.
 
         Args:
             path: of a file as `read_table` takes it.
@@ -329,7 +329,7 @@ def report_on(
     *,
     verbose: bool = False,
 ) -> dict:
-    """How good a task is on a file: its name, and what `evaluate_task` returns."""
+    """Report of a task on a file: its name, and the result of `evaluate_task`."""
     texts, labels = examples.texts, examples.labels
     with examples.named():
         # Labels that the task does not know are found before it works.

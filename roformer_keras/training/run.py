@@ -142,7 +142,7 @@ class ResumableRun:
     # === What a subclass says ===
 
     def describe(self) -> dict:
-        """What distinguishes this training from others, as `io.journal.run_metadata`
+        """Settings and files that identify this training, as `io.journal.run_metadata`
         returns it."""
         raise NotImplementedError
 

@@ -139,7 +139,7 @@ class LiveAnswers:
         return lengths
 
     def _job(self, kwargs):
-        """What the process of the reference builds for a case."""
+        """Model that the process of the reference builds for a case."""
         return {
             "bert_config": str(self._scratch / "bert_config.json"),
             "checkpoint": str(self._checkpoint),

@@ -79,7 +79,7 @@ def _scores(source, name, options):
 
 
 def outputs_by_role(model, inputs, batch_size=4):
-    """What the model returns for NumPy inputs, as NumPy, under the reference's names.
+    """Outputs of the model for NumPy inputs, as NumPy, under the reference's names.
 
     Returns:
         dict of `sequence`, `pooled`, `nsp` and `mlm`, of a task `tags`, or `starts` and

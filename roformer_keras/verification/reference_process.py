@@ -286,7 +286,7 @@ class Transformers:
         return {**versions, "is_causal": self.is_causal()}
 
     def is_causal(self):
-        """Whether outputs of a random model stay if a later token changes."""
+        """True if outputs of a random model stay if a later token changes."""
         self.torch.manual_seed(0)
         config = self.transformers.RoFormerConfig(
             vocab_size=9,
@@ -304,7 +304,7 @@ class Transformers:
         return bool(self.np.allclose(logits[0, :-1], logits[1, :-1], atol=1e-5))
 
     def outputs(self, model, token_ids, segment_ids):
-        """What a model returns, by bert4keras's mask: position 0 is always visible."""
+        """Outputs of a model by bert4keras's mask: position 0 is always visible."""
         visible = token_ids != 0
         visible[:, 0] = True
         with self.torch.no_grad():

@@ -1,4 +1,4 @@
-"""What a verification has found."""
+"""Result of a verification."""
 
 import dataclasses
 from dataclasses import dataclass
