@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from roformer_keras.data.adapters import call_without_wait
+from roformer_keras.data.devices import uneven_batches
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import Structure, for_any_shape, inference_of
 from roformer_keras.layers.fused import fused
@@ -73,6 +74,16 @@ class FastInference(_Model):
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """As in Keras."""
         return call_without_wait(super().predict, args, kwargs)
+
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras."""
+        with uneven_batches():
+            return super().train_on_batch(*args, **kwargs)
+
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras."""
+        with uneven_batches():
+            return super().test_on_batch(*args, **kwargs)
 
     def predict_step(self, *args: Any) -> Any:
         """As in Keras."""

@@ -6,6 +6,8 @@ used elsewhere.
 """
 
 import contextlib
+import functools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -274,14 +276,38 @@ def data_adapters() -> Any:
 # === Other libraries ===
 
 
-def jax_distribution() -> Any:
-    """Keras's module for JAX, whose `distribute_data_input` splits batches.
+_lock = threading.Lock()
+# Keras's function, once for each `distributing_batches` that lasts.
+_originals: list[Callable] = []
 
-    Keras splits each batch as the first, and JAX refuses an odd last one.
+
+@contextlib.contextmanager
+def distributing_batches(distribute: Callable) -> Iterator[None]:
+    """While it lasts, Keras on JAX puts batches on devices by another function.
+
+    Keras splits each batch as the first one, and JAX refuses the odd last batch of a
+    data set (IndivisibleError). Keras has no hook for this.
+
+    Args:
+        distribute: function of Keras's own function and of its arguments.
     """
     from keras.src.backend.jax import distribution_lib
 
-    return distribution_lib
+    with _lock:
+        original = (
+            _originals[0] if _originals else distribution_lib.distribute_data_input
+        )
+        if not _originals:
+            replacement = functools.partial(distribute, original)
+            distribution_lib.distribute_data_input = replacement
+        _originals.append(original)
+    try:
+        yield
+    finally:
+        with _lock:
+            _originals.pop()
+            if not _originals:
+                distribution_lib.distribute_data_input = original
 
 
 def jax_client() -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 
 from roformer_keras import quirks
 from roformer_keras.compiled import refuse_inference_backend
+from roformer_keras.data.devices import uneven_batches
 
 # None where Keras has other names: data goes to it as it is, and waits.
 _KERAS = quirks.data_adapters()
@@ -97,7 +98,8 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
     if is_fit:
         refuse_inference_backend()
     if _is_left_to_keras(method.__self__, options):
-        return method(*arguments, **options)
+        with uneven_batches():
+            return method(*arguments, **options)
     signature = _SIGNATURES[method.__name__]
     given = signature.bind(method.__self__, *arguments, **options).arguments
     del given["self"]

@@ -1,12 +1,7 @@
-"""Models under `keras.distribution`: their layout, and batches of any size."""
-
-import functools
-from typing import Any
+"""Models under `keras.distribution`: their layout, and what they refuse."""
 
 import keras
-import numpy as np
 
-from roformer_keras import quirks
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.data.adapters import has_strategy
 from roformer_keras.errors import ConfigurationError
@@ -77,58 +72,7 @@ def backbone_layout(
     return layout
 
 
-# === Batches that all processes have, and that devices cannot share equally ===
-
-
-class WholeBatches(keras.distribution.DataParallel):
-    """`DataParallel` of several processes that are each given every batch whole.
-
-    Each device computes its own rows of a batch. What a batch holds, and what is drawn
-    for it, do not depend on how many processes there are.
-    """
-
-    def __init__(self):
-        super().__init__(auto_shard_dataset=False)
-
-
-def allow_uneven_batches() -> None:
-    """Lets JAX compute a batch that cannot be split equally on every device, whole.
-
-    Keras 3.15 shards every batch like the first one, and JAX refuses the odd last
-    batch of a data set (IndivisibleError). Keras has no hook for this, so that its
-    function is wrapped. Results are those of one device. Other backends and programs
-    without a distribution are not affected, nor are several processes that are each
-    given a part of a batch.
-    """
-    if keras.backend.backend() != "jax":
-        return
-    distribution_lib = quirks.jax_distribution()
-    function = distribution_lib.distribute_data_input
-    if not hasattr(function, "allows_uneven_batches"):
-        distribution_lib.distribute_data_input = _allowing_uneven_batches(function)
-
-
-def _allowing_uneven_batches(distribute):
-    import jax
-
-    @functools.wraps(distribute)
-    def distribute_data_input(batch: Any, layout: Any, *args: Any, **kwargs: Any):
-        sharding = getattr(layout, "backend_layout", layout)
-        is_whole = isinstance(keras.distribution.distribution(), WholeBatches)
-        has_whole = is_whole or jax.process_count() == 1
-        if has_whole and isinstance(sharding, jax.sharding.NamedSharding):
-            try:
-                sharding.shard_shape(batch.shape)
-            except ValueError:
-                whole = jax.sharding.PartitionSpec()
-                layout = sharding = jax.sharding.NamedSharding(sharding.mesh, whole)
-        if is_whole:
-            rows = np.asarray(batch)
-            return jax.make_array_from_callback(rows.shape, sharding, rows.__getitem__)
-        return distribute(batch, layout, *args, **kwargs)
-
-    distribute_data_input.allows_uneven_batches = True
-    return distribute_data_input
+# === Strategies of TensorFlow ===
 
 
 def refuse_strategy(model: keras.Model) -> None:

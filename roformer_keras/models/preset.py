@@ -27,7 +27,6 @@ from roformer_keras.errors import ConfigurationError, VocabularyError, errors_at
 from roformer_keras.fast_model import FastInference
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.tensor import Tensor
-from roformer_keras.models.distribution import allow_uneven_batches
 from roformer_keras.models.initializers import weights_to_be_loaded
 from roformer_keras.models.kept_tokens import KeptTokens
 from roformer_keras.models.lora import PartialTraining, backbone_of
@@ -45,8 +44,6 @@ from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 if TYPE_CHECKING:
     from roformer_keras.models.backbone import RoFormerBackbone
-
-allow_uneven_batches()
 
 # Fields that change the outputs of a model and not the shapes of its weights.
 _NOT_IN_SHAPES = ("num_heads", "activation", "position_embedding", "norm_first")

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 import keras
 
 from roformer_keras import quirks
+from roformer_keras.data.devices import WholeBatches
 from roformer_keras.errors import BackendError, ConfigurationError, ProcessError
-from roformer_keras.models.distribution import WholeBatches
 from roformer_keras.training.process_settings import Processes
 
 # Seconds after which a process that says nothing is taken for dead.

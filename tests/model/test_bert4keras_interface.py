@@ -1,8 +1,6 @@
 """Layers and functions of the interface of bert4keras, with the real answers."""
 
 import json
-import subprocess
-import sys
 
 import keras as keras3
 import numpy as np
@@ -252,55 +250,6 @@ def test_a_script_that_builds_a_model_has_the_models_of_keras_2():
     assert names["Model"] is keras.models.Model is type(names["model"]).__mro__[1]
     assert (names["Add"], names["Dense"]) == (keras.layers.Add, keras3.layers.Dense)
     assert not hasattr(keras3.Model, "fit_generator")
-
-
-CHANGES_NOTHING = """
-import importlib, pkgutil, sys, types, warnings
-import keras
-
-def content(module, seen):
-    if module.__name__ in seen or not module.__name__.startswith("keras"):
-        return
-    seen[module.__name__] = dict(vars(module))
-    for value in list(vars(module).values()):
-        if isinstance(value, types.ModuleType):
-            content(value, seen)
-        elif isinstance(value, type) and value.__module__.startswith("keras"):
-            seen[f"{value.__module__}.{value.__qualname__}"] = dict(vars(value))
-
-# Keras imports these when they are first asked for.
-keras.layers.Dense(1)(keras.Input((2,)))
-before = {}
-content(keras, before)
-filters, finders = list(warnings.filters), list(sys.meta_path)
-import roformer_keras.bert4keras as interface
-for module in pkgutil.iter_modules(interface.__path__):
-    importlib.import_module(f"{interface.__name__}.{module.name}")
-if importlib.util.find_spec("keras_hub"):
-    import keras_hub
-    filters, finders = list(warnings.filters), list(sys.meta_path)
-    before = {}
-    content(keras, before)
-    import roformer_keras.keras_hub
-after = {}
-content(keras, after)
-names = [
-    f"{owner}.{name}"
-    for owner in before
-    for name in before[owner].keys() | after[owner].keys()
-    if not name.startswith("__") and name not in ("_abc_impl", "_auto_config")
-    and before[owner].get(name) is not after[owner].get(name)
-]
-print(sorted(names), warnings.filters == filters, sys.meta_path == finders)
-"""
-
-
-@pytest.mark.slow
-def test_imports_leave_keras_as_it_was():
-    result = subprocess.run(
-        [sys.executable, "-c", CHANGES_NOTHING], capture_output=True, text=True
-    )
-    assert result.stdout.strip() == "[] True True", result.stdout + result.stderr
 
 
 def test_a_model_that_keras_cannot_read_from_h5_is_refused(tmp_path):

@@ -51,7 +51,7 @@ ALLOWED = {
     """,
     "tf_keras": "verification/reference_process",
     "bert4keras": "verification/reference_process",
-    "jax": "compiled models/distribution quirks tasks/adversarial training/processes",
+    "jax": "compiled data/devices quirks tasks/adversarial training/processes",
     "torch": "compiled tasks/adversarial verification/reference_process",
     "transformers": "verification/reference_process",
     "onnx": "export/model export/onnx_fusion",
