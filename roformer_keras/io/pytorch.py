@@ -2,8 +2,10 @@
 
 Such a file is a pickle, a program that can call any function. Here it can make dicts,
 lists, numbers, texts and tensors; everything else that it names is refused before it is
-looked up. There are two formats: since PyTorch 1.6 a zip with the pickle and a member
-for each storage, before that one run of bytes with pickles and then the storages.
+looked up. A few bytes can make a tuple that holds itself twice, thirty times over: keys
+are texts or integers before they are hashed, and messages name types of objects. There
+are two formats: since PyTorch 1.6 a zip with the pickle and a member for each storage,
+before that one run of bytes with pickles and then the storages.
 """
 
 import io
@@ -15,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,6 +31,8 @@ from roformer_keras.io.tensor import Tensor
 _MAGIC = 0x1950A86A20F9469CFC6C
 # Of all pickles of a file; those of released models have less than 1 MB.
 _MAX_PICKLE = 16 * 2**20
+# NumPy's limit.
+_MAX_AXES = 64
 # What `torch.save` of a dict of tensors needs; the other opcodes import and call.
 _OPCODES = frozenset(
     name
@@ -93,9 +97,13 @@ def open_pytorch(blob: Blob, stack: ExitStack) -> dict[str, Tensor]:
 def _describe(found):
     if not isinstance(found, dict):
         return type(found).__name__.strip("_")
-    name, value = next((n, v) for n, v in found.items() if not isinstance(v, _Tensor))
-    kind = "dict" if isinstance(value, dict) else type(value).__name__
-    return f"{kind} under {str(name)[:60]!r}"
+    for name, value in found.items():
+        if not isinstance(name, str):
+            return f"a name of the type {type(name).__name__}"
+        if not isinstance(value, _Tensor):
+            kind = "dict" if isinstance(value, dict) else type(value).__name__
+            return f"{kind} under {name[:60]!r}"
+    raise AssertionError("all are tensors")
 
 
 # === The two formats ===
@@ -161,7 +169,8 @@ def _open_legacy(blob, stack):
     found = objects[3]
     tensors = found.values() if isinstance(found, dict) else ()
     storages = {t.storage.key: t.storage for t in tensors if isinstance(t, _Tensor)}
-    if not isinstance(keys, list) or {*map(str, keys)} != {*storages}:
+    is_list = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
+    if not is_list or {*keys} != {*storages}:
         raise CheckpointError(
             f"{blob.label}: its list of storages must name those of the tensors, and "
             "does not; save or download it again"
@@ -269,9 +278,12 @@ def _unpickled(data: bytes, start: int, label: str) -> tuple[Any, int]:
             "from its publisher as safetensors"
         ) from None
     except _DAMAGE as error:
+        # The text of others may be that of an object of the file.
+        reason = error.args[0] if error.args else ""
+        reason = f": {reason[:120]}" if isinstance(reason, str) else ""
         raise CheckpointError(
-            f"{label} is a damaged pickle ({type(error).__name__}: "
-            f"{str(error)[:120]}): save or download it again"
+            f"{label} is a damaged pickle ({type(error).__name__}{reason}): save or "
+            "download it again"
         ) from error
 
 
@@ -292,8 +304,29 @@ def _check_opcodes(stream):
                 raise ValueError(f"place {argument} of {stored} in the memo")
 
 
-class _Unpickler(pickle.Unpickler):
-    """Makes tensors of a pickle whose opcodes were checked."""
+class _Unpickler(pickle._Unpickler):
+    """Makes tensors of a pickle whose opcodes were checked.
+
+    It is Python's own in Python: that in C hashes keys unseen.
+    """
+
+    dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
+
+    def load_setitem(self):
+        _check_keys(self.stack[-2:-1])
+        super().load_setitem()
+
+    def load_setitems(self):
+        _check_keys(self.stack[::2])
+        super().load_setitems()
+
+    def load_dict(self):
+        _check_keys(self.stack[::2])
+        super().load_dict()
+
+    dispatch[pickle.SETITEM[0]] = load_setitem
+    dispatch[pickle.SETITEMS[0]] = load_setitems
+    dispatch[pickle.DICT[0]] = load_dict
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("collections", "OrderedDict"):
@@ -334,8 +367,23 @@ class _Names(OrderedDict):
         pass
 
 
-def _dict(*pairs):
-    return _Names(*pairs)
+def _check_keys(keys):
+    for key in keys:
+        if type(key) not in (str, int):
+            raise ValueError(
+                f"a key must be a text or an integer, got {type(key).__name__}"
+            )
+
+
+def _dict(*arguments):
+    names = _Names()
+    for pairs in arguments:
+        for pair in pairs:
+            if type(pair) not in (tuple, list) or len(pair) != 2:
+                raise ValueError("an OrderedDict must be made of pairs")
+            _check_keys(pair[:1])
+            names[pair[0]] = pair[1]
+    return names
 
 
 def _refuse_call(*arguments):
@@ -345,10 +393,13 @@ def _refuse_call(*arguments):
 def _tensor(storage, offset, shape, strides, *_):
     if not isinstance(storage, _Storage):
         raise ValueError("a tensor must be a view of a storage")
-    shape, strides = (tuple(map(_natural, numbers)) for numbers in (shape, strides))
-    offset, size = _natural(offset), math.prod(shape)
+    for numbers in (shape, strides):
+        if not isinstance(numbers, tuple | list) or len(numbers) > _MAX_AXES:
+            raise ValueError(f"a tensor must have at most {_MAX_AXES} axes")
     if len(shape) != len(strides):
         raise ValueError(f"a tensor has {len(shape)} axes and {len(strides)} strides")
+    shape, strides = (tuple(map(_natural, numbers)) for numbers in (shape, strides))
+    offset, size = _natural(offset), math.prod(shape)
     last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
     # More numbers than are stored would be one number again and again.
     if size and (last >= storage.count or size > storage.count):
@@ -374,5 +425,6 @@ _MAKERS: Mapping[str, Callable] = {
 
 def _natural(number) -> int:
     if type(number) is not int or not 0 <= number < 2**63:
-        raise ValueError(f"a size must be an integer of at least 0, got {number!r:.40}")
+        value = number if type(number) is int else type(number).__name__
+        raise ValueError(f"a size must be an integer of at least 0, got {value!s:.40}")
     return number

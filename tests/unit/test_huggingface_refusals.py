@@ -77,7 +77,34 @@ def test_a_pickle_of_a_tensor_is_read(tmp_path):
     assert_same(opened(tmp_path / "x"), {"x": np.zeros(4, "float32")})
 
 
+# A tuple that holds the one before twice, a hundred times: its text, hash or comparison
+# would never end.
+DOUBLED = b"\x80\x02)q\x00" + b"h\x00h\x00\x86q\x00" * 100
+
+
+def with_doubled(number, **options):
+    """The pickle of a tensor, which has that tuple in the place of a number."""
+    data = tensor_pickle(**options).replace(f"L{number}L\n".encode(), b"h\x00")
+    return DOUBLED + data[2:]
+
+
 PICKLES = {
+    "doubled": (DOUBLED + b".", "must hold tensors by name"),
+    "doubled key": (DOUBLED + b"}h\x00K\x01s.", "a key must be a text"),
+    "doubled keys": (DOUBLED + b"}(h\x00K\x01u.", "a key must be a text"),
+    "doubled key of a dict": (DOUBLED + b"(h\x00K\x01d.", "a key must be a text"),
+    "doubled key of pairs": (
+        DOUBLED + b"ccollections\nOrderedDict\n(]h\x00K\x01\x86atR.",
+        "a key must be a text or an integer, got tuple",
+    ),
+    "doubled value": (DOUBLED + b"}Vx\nh\x00s.", "got tuple under 'x'"),
+    "doubled offset": (with_doubled(77, offset=77), "at least 0, got tuple"),
+    "doubled count": (with_doubled(77, count=77), "at least 0, got tuple"),
+    "doubled size": (with_doubled(77, shape=(77,)), "at least 0, got tuple"),
+    "many axes": (
+        tensor_pickle(shape=(1,) * 65, strides=(1,) * 65),
+        "a tensor must have at most 64 axes",
+    ),
     "os.system": (pickle.dumps(Hostile(os.system, "touch x")), "asks for posix.system"),
     "eval": (pickle.dumps(Hostile(eval, "1"), 2), "asks for __builtin__.eval"),
     "getattr": (
@@ -149,6 +176,14 @@ def test_a_hostile_pickle_is_refused(tmp_path, monkeypatch):
     cases = [((name,), message) for name, (_, message) in PICKLES.items()]
     assert unrefused(cases, read, CheckpointError) == []
     assert listing(tmp_path) == before
+
+
+def test_keys_of_storages_are_texts(tmp_path):
+    head = [0x1950A86A20F9469CFC6C, 1001, {}]
+    data = b"".join(pickle.dumps(one, 2) for one in head) + tensor_pickle()
+    (tmp_path / "x").write_bytes(data + DOUBLED + b"]h\x00a.")
+    with pytest.raises(CheckpointError, match="its list of storages must name"):
+        opened(tmp_path / "x")
 
 
 def test_every_cut_of_a_pytorch_file_is_refused(tmp_path):
