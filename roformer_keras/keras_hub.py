@@ -20,6 +20,7 @@ import keras
 import keras_hub
 import numpy as np
 
+from roformer_keras import quirks
 from roformer_keras.data.rows import pad
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.backbone import RoFormerBackbone as Backbone
@@ -51,7 +52,9 @@ class RoFormerBackbone(Backbone, keras_hub.models.Backbone):
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class RoFormerPreprocessor(keras_hub.models.TextClassifierPreprocessor):
+class RoFormerPreprocessor(
+    quirks.HubParts, keras_hub.models.TextClassifierPreprocessor
+):
     """Token and segment ids of texts or pairs of texts, for Keras-Hub's tasks.
 
     Args:
@@ -73,11 +76,10 @@ class RoFormerPreprocessor(keras_hub.models.TextClassifierPreprocessor):
         super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
 
     @classmethod
-    def _add_missing_kwargs(cls, loader, kwargs):
-        # Keras-Hub would make the tokenizer as a layer, which ours is not.
-        if "tokenizer" not in kwargs:
-            kwargs["tokenizer"] = RoFormerTokenizer.from_preset(loader.preset)
-        return kwargs
+    def missing_parts(cls, preset, parts):
+        if "tokenizer" in parts:
+            return {}
+        return {"tokenizer": RoFormerTokenizer.from_preset(preset)}
 
     def get_config(self):
         tokens = self.tokenizer.vocabulary

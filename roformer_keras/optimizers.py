@@ -89,7 +89,18 @@ class PiecewiseLinear(keras.optimizers.schedules.LearningRateSchedule):
         return {"learning_rate": self.learning_rate, "points": self.points}
 
 
-class _BertOptimizer(keras.optimizers.Optimizer):
+_MOMENTS = ("momentum", "velocity", "velocity_hat")
+
+
+def batch_count(optimizer: keras.optimizers.Optimizer) -> keras.Variable:
+    """The variable that counts batches.
+
+    `iterations` counts updates, of which an accumulation has fewer.
+    """
+    return next(x for x in optimizer.variables if x.name == "iteration")
+
+
+class _BertOptimizer(quirks.OptimizerSteps, keras.optimizers.Optimizer):
     """The changes to Keras's optimizers that those of this module share.
 
     The running mean of the weights moves with each update, where Keras moves it with
@@ -98,6 +109,8 @@ class _BertOptimizer(keras.optimizers.Optimizer):
     """
 
     not_decayed: tuple[str, ...] = ()
+    # Name -> one variable for each of the model, such as its momentum.
+    _states: Mapping[str, list] = {}
 
     def exclude_from_weight_decay(
         self, var_list: list | None = None, var_names: list[str] | None = None
@@ -127,31 +140,32 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         momentum = ops.where(is_update, self.ema_momentum, 1.0)
         return ops.cast(ops.where(is_first, 0.0, momentum), "float32")
 
-    def _update_model_variables_moving_average(self, trainable_variables):
-        momentum = self.mean_momentum(quirks.batch_count(self))
-        means = quirks.running_means(self)
-        for variable, mean in zip(trainable_variables, means, strict=True):
+    def move_means(self, variables: list[keras.Variable]) -> None:
+        if not self.use_ema:
+            return
+        momentum = self.mean_momentum(batch_count(self))
+        for variable, mean in zip(variables, self._states["average"], strict=True):
             if mean is not None:
                 moved = momentum * ops.cast(mean, "float32")
                 moved += (1 - momentum) * ops.cast(variable, "float32")
                 mean.assign(ops.cast(moved, mean.dtype))
 
-    def _apply_weight_decay(self, variables):
+    def decay_weights(self, variables: list[keras.Variable]) -> None:
         # Keras on PyTorch fails if none of them decays.
-        if any(quirks.decays(self, variable) for variable in variables):
-            super()._apply_weight_decay(variables)
+        if any(map(self.decays, variables)):
+            super().decay_weights(variables)
 
-    def _clip_gradients(self, grads):
+    def clip_gradients(self, grads: list) -> list:
         # Keras's other ways to clip come first.
         if not self.global_clipnorm or self.clipnorm:
-            return super()._clip_gradients(grads)
+            return super().clip_gradients(grads)
         types = {
             keras.backend.standardize_dtype(g.dtype) for g in grads if g is not None
         }
         if types == {"float32"}:
             if keras.backend.backend() == "tensorflow":
                 return _clipped_by_global_norm(grads, self.global_clipnorm)
-            return super()._clip_gradients(grads)
+            return super().clip_gradients(grads)
         # Keras adds up squares of one type.
         precise = [
             None if g is None else ops.cast(ops.convert_to_tensor(g), "float32")
@@ -159,8 +173,17 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         ]
         return [
             None if g is None else ops.cast(clipped, g.dtype)
-            for g, clipped in zip(grads, super()._clip_gradients(precise), strict=True)
+            for g, clipped in zip(grads, super().clip_gradients(precise), strict=True)
         ]
+
+    def add_optimizer_variables(
+        self, trainable_variables: list, name: Any, initializer: Any = "zeros"
+    ) -> Any:
+        added = super().add_optimizer_variables(trainable_variables, name, initializer)
+        is_single = isinstance(name, str)
+        names, states = ([name], [added]) if is_single else (name, added)
+        self._states = {**self._states, **dict(zip(names, states, strict=True))}
+        return added
 
     def add_variable_from_reference(
         self,
@@ -168,7 +191,7 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         name: str | None = None,
         initializer: Any = "zeros",
     ) -> keras.Variable:
-        is_momentum = name in ("momentum", "velocity", "velocity_hat")
+        is_momentum = name in _MOMENTS
         if is_momentum and _has_16_bits(reference_variable):
             return self.add_variable(
                 shape=reference_variable.shape,
@@ -180,10 +203,16 @@ class _BertOptimizer(keras.optimizers.Optimizer):
             reference_variable, name, initializer
         )
 
+    def _moments(self, variable):
+        """First and second moment of Adam, and the largest second or None."""
+        place = quirks.place_of(self, variable)
+        states = [self._states.get(name) for name in _MOMENTS]
+        return [state and state[place] for state in states]
+
     def _corrected_moments(self, gradient, variable):
         """The gradient's mean and the root of its mean square, in float32, unbiased."""
         gradient = ops.cast(gradient, "float32")
-        mean, square, highest = quirks.moments_of(self, variable)
+        mean, square, highest = self._moments(variable)
         self.assign_add(mean, (gradient - mean) * (1 - self.beta_1))
         self.assign_add(square, (ops.square(gradient) - square) * (1 - self.beta_2))
         if highest is not None:
@@ -251,7 +280,7 @@ class AdamW(_BertOptimizer, keras.optimizers.AdamW):
         factor = self._factor(variable)
         if factor != 1:
             # Decayed already by the whole rate.
-            if self.weight_decay is not None and quirks.decays(self, variable):
+            if self.weight_decay is not None and self.decays(variable):
                 decay = ops.cast(self.weight_decay * learning_rate, variable.dtype)
                 decayed = variable * (1 - factor * decay) / (1 - decay)
                 self.assign(variable, decayed)
@@ -291,7 +320,7 @@ class AdamW(_BertOptimizer, keras.optimizers.AdamW):
         """Keras's update, in one pass over memory instead of a dozen."""
         import tensorflow as tf
 
-        mean, square, _ = quirks.moments_of(self, variable)
+        mean, square, _ = self._moments(variable)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=mean.value.handle,

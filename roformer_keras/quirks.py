@@ -9,7 +9,13 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+# A mixin calls what an optimizer of Keras has.
+if TYPE_CHECKING:
+    from keras.optimizers import Optimizer as _Optimizer
+else:
+    _Optimizer = object
 
 # Seen in Keras 3.15.1 unless a function says otherwise.
 
@@ -37,12 +43,13 @@ def run_graph(model: Any, inputs: Any, replace: Callable) -> Any:
     return model._run_through_graph(inputs, operation_fn=replace)
 
 
-def graph_nodes(model: Any) -> list[Any]:
-    """The calls of layers in a functional model, see `calls_of`.
+def graph_nodes(model: Any) -> list[Any] | None:
+    """The calls of layers in a functional model, see `calls_of`; None of another.
 
     Keras: a model does not tell its nodes.
     """
-    return [node for nodes in model._nodes_by_depth.values() for node in nodes]
+    by_depth = getattr(model, "_nodes_by_depth", None)
+    return by_depth and [node for nodes in by_depth.values() for node in nodes]
 
 
 def calls_of(layer: Any) -> list[Any]:
@@ -59,17 +66,6 @@ def maker_of(tensor: Any) -> Any:
     Keras: a `KerasTensor` does not tell its history.
     """
     return tensor._keras_history.operation
-
-
-def functional_class() -> type:
-    """The class of `keras.Model(inputs, outputs)`.
-
-    Keras: it has no public name, and a subclass of `keras.Model` becomes one by a
-    change of its bases.
-    """
-    from keras.src.models.functional import Functional
-
-    return Functional
 
 
 def mask_of(tensor: Any) -> Any:
@@ -100,22 +96,6 @@ def called_in_training() -> bool | None:
 # === Keras: weights ===
 
 
-def stored_kernel(dense: Any) -> Any:
-    """The kernel variable of a dense layer, without LoRA and in its own type.
-
-    Keras: the property `kernel` adds LoRA and casts.
-    """
-    return dense._kernel
-
-
-def merged_quantized_kernel(dense: Any) -> tuple[Any, Any, Any]:
-    """Kernel, scale and zero point of a quantized dense layer with its LoRA added.
-
-    Keras does this when it saves, and has no method to merge LoRA.
-    """
-    return dense._get_kernel_with_merged_lora()
-
-
 def drop_variable(layer: Any, name: str) -> None:
     """Removes a variable from a layer.
 
@@ -138,29 +118,52 @@ def adding_state(layer: Any) -> Iterator[None]:
         layer._tracker.lock()
 
 
-@contextlib.contextmanager
-def trainable_itself(model: Any) -> Iterator[None]:
-    """While it lasts, a model is trainable, and its layers are what they were.
-
-    Keras: the property `trainable` sets all layers.
-    """
-    before = model._trainable
-    model._trainable = True
-    try:
-        yield
-    finally:
-        model._trainable = before
-
-
 # === Keras: optimizers ===
 
 
-def batch_count(optimizer: Any) -> Any:
-    """The variable that counts batches.
+class OptimizerSteps(_Optimizer):
+    """A mixin of optimizers that may change how they clip, decay and average.
 
-    Keras: `iterations` counts updates, of which an accumulation has fewer.
+    Keras: `update_step` is public, and these steps before and after it are not. A
+    subclass overrides the public methods here; they do what Keras does.
     """
-    return optimizer._iterations
+
+    def clip_gradients(self, grads: list) -> list:
+        """The gradients as they are applied."""
+        return super()._clip_gradients(grads)
+
+    def decay_weights(self, variables: list) -> None:
+        """Moves weights towards 0."""
+        super()._apply_weight_decay(variables)
+
+    def move_means(self, variables: list) -> None:
+        """Moves the running means of weights."""
+        super()._update_model_variables_moving_average(variables)
+
+    def decays(self, variable: Any) -> bool:
+        """True if the weights of a variable decay."""
+        return self._use_weight_decay(variable)
+
+    def _clip_gradients(self, grads):
+        return self.clip_gradients(grads)
+
+    def _apply_weight_decay(self, variables):
+        self.decay_weights(variables)
+
+    def _update_model_variables_moving_average(self, trainable_variables):
+        self.move_means(trainable_variables)
+
+
+def new_optimizer(optimizer: Any) -> Any:
+    """An optimizer like another, which is not built.
+
+    Keras: a configuration leaves out what `exclude_from_weight_decay` was told.
+    """
+    new = type(optimizer).from_config(optimizer.get_config())
+    for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):
+        if hasattr(optimizer, name):
+            setattr(new, name, getattr(optimizer, name))
+    return new
 
 
 def place_of(optimizer: Any, variable: Any) -> int:
@@ -171,59 +174,7 @@ def place_of(optimizer: Any, variable: Any) -> int:
     return optimizer._get_variable_index(variable)
 
 
-def trained_variables(optimizer: Any) -> list[Any]:
-    """The variables that an optimizer was built for.
-
-    Keras: `variables` are the optimizer's own.
-    """
-    return optimizer._trainable_variables
-
-
-def moments_of(optimizer: Any, variable: Any) -> tuple[Any, Any, Any]:
-    """First and second moment of Adam for a variable, and the largest second or None.
-
-    Keras: they are in private lists.
-    """
-    place = place_of(optimizer, variable)
-    largest = None
-    if getattr(optimizer, "amsgrad", False):
-        largest = optimizer._velocity_hats[place]
-    return optimizer._momentums[place], optimizer._velocities[place], largest
-
-
-def running_means(optimizer: Any) -> list[Any]:
-    """The running means of weights that `use_ema` keeps, by trained variable.
-
-    Keras: they can only be written over the weights.
-    """
-    return optimizer._model_variables_moving_average
-
-
-def decays(optimizer: Any, variable: Any) -> bool:
-    """True if the weights of a variable decay.
-
-    Keras: `exclude_from_weight_decay` cannot be asked.
-    """
-    return optimizer._use_weight_decay(variable)
-
-
-def schedule_of(optimizer: Any) -> Any:
-    """The schedule or variable of the learning rate.
-
-    Keras: the property `learning_rate` is a value.
-    """
-    return optimizer._learning_rate
-
-
 # === Keras: loops ===
-
-
-def forget_validation(model: Any) -> None:
-    """Drops the validation data of a `fit` that was interrupted.
-
-    Keras: the next `fit` evaluates on it.
-    """
-    model._eval_epoch_iterator = None
 
 
 def first_epoch(model: Any) -> int | None:
@@ -239,24 +190,9 @@ def set_first_epoch(model: Any, epoch: int | None) -> None:
     model._initial_epoch = epoch
 
 
-def compiled_loss(model: Any) -> Any:
-    """The loss of `compile`, or None.
-
-    Keras: `model.loss` is what `compile` was given, which may be a name.
-    """
-    return model._compile_loss
-
-
-def loss_of_batch(model: Any, **parts: Any) -> Any:
-    """The loss of a batch, of a model with any `compute_loss`.
-
-    Keras: scripts override `compute_loss` with fewer arguments, which it looks at.
-
-    Args:
-        model: compiled model.
-        parts: `x`, `y`, `y_pred`, `sample_weight` and `training`.
-    """
-    return model._compute_loss(**parts)
+# The option by which `fit` of Keras marks its own call of `evaluate`: the data is that
+# which `fit` has prepared.
+IS_VALIDATION = "_use_cached_eval_dataset"
 
 
 def data_adapters() -> Any:
@@ -271,6 +207,15 @@ def data_adapters() -> Any:
     names = ("data_adapter", "array_data_adapter", "get_data_adapter")
     has_names = all(hasattr(data_adapters, name) for name in names)
     return data_adapters if has_names else None
+
+
+def empty_adapter(adapter: Any) -> None:
+    """Lets go of the data of an adapter that is not used any more.
+
+    Keras and TensorFlow 2.21: the global graph keeps the functions of a dataset that is
+    made from Python, and by them the adapter, the data and the model, for ever.
+    """
+    vars(adapter).clear()
 
 
 # === Other libraries ===
@@ -321,6 +266,22 @@ def jax_client() -> Any:
     return global_state.client
 
 
+class HubParts:
+    """A mixin of preprocessors of Keras-Hub whose parts are made by another function.
+
+    Keras-Hub 0.32: it makes a tokenizer as a layer, whatever its class is.
+    """
+
+    @classmethod
+    def missing_parts(cls, preset: str, parts: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of the class that a preset has and the user did not give."""
+        raise NotImplementedError
+
+    @classmethod
+    def _add_missing_kwargs(cls, loader, kwargs):
+        return {**kwargs, **cls.missing_parts(loader.preset, kwargs)}
+
+
 def has_onednn() -> bool:
     """True if TensorFlow computes with oneDNN.
 
@@ -342,11 +303,3 @@ def openvino_backend() -> Any:
     from keras.src.backend.openvino import core
 
     return core
-
-
-def forget_signals(server: Any) -> None:
-    """Lets a server of uvicorn end with the exit code 0 after a signal.
-
-    uvicorn 0.54 sends the signals that it has caught once more, which kills it.
-    """
-    server._captured_signals.clear()

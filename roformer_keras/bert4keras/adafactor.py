@@ -7,7 +7,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras import quirks
 from roformer_keras.bert4keras.optimizer_base import (
     ExtendableOptimizer,
     Update,
@@ -165,7 +164,9 @@ class AdaFactor(ExtendableOptimizer):
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        if isinstance(quirks.schedule_of(self), RelativeStepRate):
+        rate = config["learning_rate"]
+        # Of a schedule, Keras has the configuration.
+        if isinstance(rate, dict) and rate["class_name"] == RelativeStepRate.__name__:
             config["learning_rate"] = None
         own = {
             "beta1": self.beta1,

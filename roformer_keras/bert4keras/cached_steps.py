@@ -217,7 +217,8 @@ def _counts_positions(operation):
 
 
 def _read_graph(model) -> _Graph | None:
-    if not hasattr(model, "_run_through_graph"):
+    nodes = quirks.graph_nodes(model)
+    if nodes is None:
         return None
     numbers = {id(x): i for i, x in enumerate(model.inputs)}
     sequences = [
@@ -228,7 +229,7 @@ def _read_graph(model) -> _Graph | None:
     attentions: list[own.MultiHeadAttention] = []
     tokens: set[int | None] = set()
     masks: set[int | None] = set()
-    for node in quirks.graph_nodes(model):
+    for node in nodes:
         operation = node.operation
         if node.is_input:
             continue

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from roformer_keras import quirks
 from roformer_keras.bert4keras import train_functions
 from roformer_keras.bert4keras.batches import READ_AHEAD, as_batches, as_inputs
 from roformer_keras.bert4keras.keras2_layers import NodeTensors, as_keras
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
 else:
     _Model = object
 
-_Functional: Any = quirks.functional_class()
+_input = keras.Input((1,), name="input")
+_Functional: Any = type(keras.Model(_input, _input, name="model"))
 # Keras's own, which takes 50 ms to begin.
 PREDICT = keras.Model.predict
 # How Keras 2 reads a generator, which the methods of Keras 3 do not take.
@@ -74,6 +74,7 @@ class ScriptModel(NodeTensors, _Model):
     # Ids of all weights and of the trained ones when the model was compiled.
     _compiled_ids: frozenset[int] | None = None
     _trained_ids: frozenset[int] | None = None
+    _trains_as_compiled = False
 
     total_loss = _Computed(train_functions.total_loss)
     _feed_inputs = _Computed(lambda model: list(model.inputs))
@@ -141,6 +142,15 @@ class ScriptModel(NodeTensors, _Model):
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 
+    @property
+    def trainable(self) -> bool:
+        """As in Keras; true while what `compile` has settled is trained."""
+        return self._trains_as_compiled or super().trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        keras.Layer.trainable.fset(self, value)
+
     @contextlib.contextmanager
     def _training_as_compiled(self):
         trained = self._trained_ids
@@ -152,9 +162,10 @@ class ScriptModel(NodeTensors, _Model):
         try:
             for variable in others:
                 variable.trainable = not variable.trainable
-            with quirks.trainable_itself(self):
-                yield
+            self._trains_as_compiled = True
+            yield
         finally:
+            self._trains_as_compiled = False
             for variable in others:
                 variable.trainable = not variable.trainable
 

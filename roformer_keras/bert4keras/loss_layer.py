@@ -58,14 +58,13 @@ class Loss(Layer):
             name: of the metric.
         """
         name = name or "metric"
-        metrics = {metric.name: metric for metric in self._metrics}
-        if name not in metrics:
+        attribute = f"metric_{name}"
+        if not hasattr(self, attribute):
             # Keras takes no new state once a layer is built, and only the call knows.
             with quirks.adding_state(self):
-                setattr(self, f"_metric_{len(metrics)}", keras.metrics.Mean(name=name))
-            metrics = {metric.name: metric for metric in self._metrics}
+                setattr(self, attribute, keras.metrics.Mean(name=name))
         if self._is_training:
-            metrics[name].update_state(ops.mean(value))
+            getattr(self, attribute).update_state(ops.mean(value))
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         return None if mask is None else self.chosen(mask)

@@ -8,6 +8,7 @@ gradient, or its `write` changes the values before they are written.
 import dataclasses
 import inspect
 import re
+import types
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
 from typing import Any
@@ -126,6 +127,12 @@ class ExtendableOptimizer(keras.optimizers.Optimizer):
         )
         self.decay = decay
 
+    def build(self, variables: list[keras.Variable]) -> None:
+        if not self.built:
+            super().build(variables)
+            # Of a list in an attribute, Keras takes the variables for the optimizer's.
+            self.trained = types.SimpleNamespace(variables=list(variables))
+
     @property
     def lr(self) -> TensorLike:
         """Another name of `learning_rate`."""
@@ -143,7 +150,7 @@ class ExtendableOptimizer(keras.optimizers.Optimizer):
             variable=variable,
             index=index,
             # TensorFlow hands on its own variables; the one of Keras knows its path.
-            name=f"{_path(quirks.trained_variables(self)[index])}:0",
+            name=f"{_path(self.trained.variables[index])}:0",
             gradient=ops.cast(dense_gradient(gradient, variable), dtype),
             rate=self.scheduled_rate(ops.cast(learning_rate, dtype)),
             write=self.assign,

@@ -282,7 +282,7 @@ class ExponentialMovingAverage(ExtendableOptimizer):
     @property
     def model_weights(self) -> list[keras.Variable]:
         """The variables whose mean is kept."""
-        return quirks.trained_variables(self)
+        return self.trained.variables
 
     def update_step(
         self, gradient: TensorLike, variable: TensorLike, learning_rate: TensorLike

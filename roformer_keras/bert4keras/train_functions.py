@@ -6,13 +6,13 @@ which moves a table, calls the one that it kept, and moves the table back.
 """
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from roformer_keras import quirks
 from roformer_keras.errors import ConfigurationError
 
 
@@ -127,7 +127,7 @@ def feeds(model: keras.Model) -> list[Feed]:
 
     Without a loss of `compile` there are none.
     """
-    if quirks.compiled_loss(model) is None:
+    if model.loss is None:
         return []
     return [Feed() for _ in model.outputs]
 
@@ -138,18 +138,15 @@ def gradients_function(gradients: Sequence[Gradient]) -> Callable:
 
     model = gradients[0].model
     variables = [gradient.variable.value for gradient in gradients]
+    # Scripts override `compute_loss` with the arguments of Keras 2.
+    takes_phase = "training" in inspect.signature(model.compute_loss).parameters
+    phase = {"training": False} if takes_phase else {}
 
     @tf.function(reduce_retracing=True)
     def compute(x, y, sample_weight):
         with tf.GradientTape() as tape:
-            loss = quirks.loss_of_batch(
-                model,
-                x=x,
-                y=y,
-                y_pred=model(x, training=False),
-                sample_weight=sample_weight,
-                training=False,
-            )
+            y_pred = model(x, training=False)
+            loss = model.compute_loss(x, y, y_pred, sample_weight, **phase)
         return [tf.convert_to_tensor(x) for x in tape.gradient(loss, variables)]
 
     def call(arrays: Sequence) -> list[np.ndarray]:

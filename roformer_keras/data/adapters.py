@@ -127,14 +127,9 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
     try:
         return method(**given)
     finally:
-        if is_fit:
-            # After one that was interrupted Keras would evaluate the next on its data.
-            quirks.forget_validation(method.__self__)
-        # TensorFlow's global graph holds the adapter for ever, which holds the data,
-        # and by it the model.
         for adapter, one in zip(adapters, (x, validation), strict=True):
             if not is_adapter(one) and adapter is not None:
-                vars(adapter).clear()
+                quirks.empty_adapter(adapter)
 
 
 def without_tuning(dataset: Any) -> Any:
@@ -182,8 +177,10 @@ def has_strategy(model: keras.Model) -> bool:
         return False
     import tensorflow as tf
 
-    is_own = getattr(model, "_distribute_strategy", None) is not None
-    return is_own or tf.distribute.has_strategy()
+    return (
+        tf.distribute.has_strategy()
+        or model.distribute_strategy is not tf.distribute.get_strategy()
+    )
 
 
 def _is_left_to_keras(model, options):
@@ -192,7 +189,7 @@ def _is_left_to_keras(model, options):
         return True
     return bool(
         # The data that `fit` has prepared for `evaluate`.
-        options.get("_use_cached_eval_dataset")
+        options.get(quirks.IS_VALIDATION)
         # Keras counts the steps for itself then.
         or keras.config.max_steps_per_epoch()
         or has_strategy(model)

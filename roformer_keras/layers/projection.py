@@ -37,19 +37,22 @@ class Projection(keras.layers.Dense):
 
     def merge_lora(self):
         """Adds the factors' product to the kernel, and drops the factors."""
+        merged: dict = {}
         if self.quantization_mode is None:
-            quirks.stored_kernel(self).assign(self._merged(1.0))
+            self._stored_kernel().assign(self._merged(1.0))
         else:
-            # Keras quantizes the sum again.
-            kernel, scale, zero = quirks.merged_quantized_kernel(self)
-            quirks.stored_kernel(self).assign(kernel)
-            self.kernel_scale.assign(scale)
-            if zero is not None:
-                self.kernel_zero.assign(zero)
+            # Keras saves the sum, which it quantizes again.
+            super().save_own_variables(merged)
         for name in _FACTORS:
             quirks.drop_variable(self, name)
         self.lora_enabled = False
         self.lora_rank = self.lora_alpha = None
+        if merged:
+            super().load_own_variables(merged)
+
+    def _stored_kernel(self):
+        """The variable, where the property `kernel` adds the factors and casts."""
+        return next(weight for weight in self.weights if weight.name == "kernel")
 
     def _merged(self, sign):
         """The kernel plus or minus the product, in the kernel's own type.
@@ -58,10 +61,8 @@ class Projection(keras.layers.Dense):
         """
         product = ops.matmul(self.lora_kernel_a, self.lora_kernel_b)
         scale = sign * self.lora_alpha / self.lora_rank
-        return ops.cast(
-            quirks.stored_kernel(self) + scale * product,
-            quirks.stored_kernel(self).dtype,
-        )
+        kernel = self._stored_kernel()
+        return ops.cast(kernel + scale * product, kernel.dtype)
 
     def save_own_variables(self, store):
         own = {}
@@ -95,4 +96,4 @@ class Projection(keras.layers.Dense):
         for name, value in factors.items():
             getattr(self, name).assign(value)
         if self.quantization_mode is None:
-            quirks.stored_kernel(self).assign(self._merged(-1.0))
+            self._stored_kernel().assign(self._merged(-1.0))

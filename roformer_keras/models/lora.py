@@ -13,6 +13,7 @@ from typing import Any
 
 import keras
 
+from roformer_keras import quirks
 from roformer_keras.checks import as_names, check_integer, check_number, check_path
 from roformer_keras.conversion.peft import Adapter, read_adapter, write_adapter
 from roformer_keras.conversion.weights import weight_table
@@ -30,7 +31,6 @@ LORA_TARGETS = {
     "intermediate": ("feed_forward", "intermediate_dense"),
     "feed_forward_output": ("feed_forward", "output_dense"),
 }
-_EXCLUDED = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern")
 _EMBEDDINGS = (
     "token_embedding",
     "segment_embedding",
@@ -383,10 +383,6 @@ def _changes(model):
         return
     model.train_function = None
     if optimizer.built:
-        model.optimizer = type(optimizer).from_config(optimizer.get_config())
-        # Keras leaves out of a configuration what is not decayed.
-        for name in _EXCLUDED:
-            if hasattr(optimizer, name):
-                setattr(model.optimizer, name, getattr(optimizer, name))
+        model.optimizer = quirks.new_optimizer(optimizer)
         # A file that is saved now is read by one that is built.
         model.optimizer.build(model.trainable_variables)

@@ -2,13 +2,15 @@
 
 import contextlib
 import math
+import signal
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import uvicorn
+from uvicorn.server import HANDLED_SIGNALS
 
-from roformer_keras import quirks
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.server.app import create_app
 from roformer_keras.server.models import load_to_serve
@@ -72,10 +74,17 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self):
-        with super().capture_signals():
+        # uvicorn's own sends the signals once more at the end, which kills the process.
+        is_main = threading.current_thread() is threading.main_thread()
+        before = {
+            number: signal.signal(number, self.handle_exit)
+            for number in (HANDLED_SIGNALS if is_main else ())
+        }
+        try:
             yield
-            # uvicorn would send them once more.
-            quirks.forget_signals(self)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def find_address(host: str, port: int) -> tuple:

@@ -12,8 +12,8 @@ moves the whole embedding table.
 import keras
 from keras import ops
 
-from roformer_keras import quirks
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.optimizers import batch_count
 
 
 def train_step(model, update, embeddings, epsilon, *arguments):
@@ -79,14 +79,14 @@ def _update_at(gradient, model, update, embeddings, epsilon, data):
     """An update where the embeddings are moved, for backends that assign variables."""
     step = ops.cast(_step(gradient, epsilon), embeddings.dtype)
     optimizer = _updating(model.optimizer)
-    before = ops.copy(quirks.batch_count(optimizer))
+    before = ops.copy(batch_count(optimizer))
     embeddings.assign_add(step)
     logs = update(data)
     embeddings.assign_sub(step)
     # It is built with the first update.
     mean = _mean_of(model, embeddings)
     if mean is not None:
-        share = _share(optimizer, before, quirks.batch_count(optimizer))
+        share = _share(optimizer, before, batch_count(optimizer))
         mean.assign_sub(ops.cast(share, mean.dtype) * ops.cast(step, mean.dtype))
     return logs
 
@@ -124,7 +124,7 @@ def _jax(model, update, embeddings, epsilon, state, data):
     if mean is not None:
         owner = _updating(model.optimizer)
         places = {id(v): place for place, v in enumerate(model.optimizer.variables)}
-        count, own = places[id(quirks.batch_count(owner))], places[id(mean)]
+        count, own = places[id(batch_count(owner))], places[id(mean)]
         after = list(rest[1])
         share = _share(owner, optimizer[count], after[count])
         after[own] = after[own] - ops.cast(share * step, after[own].dtype)
@@ -142,13 +142,10 @@ def _mean_of(model, embeddings):
     optimizer = _updating(model.optimizer)
     if not optimizer.use_ema:
         return None
-    for variable, mean in zip(
-        model.trainable_variables,
-        quirks.running_means(optimizer),
-        strict=True,
-    ):
-        if variable is embeddings:
-            return mean
+    name = f"{embeddings.path.replace('/', '_')}_average"
+    for variable in optimizer.variables:
+        if variable.name == name:
+            return variable
     raise ValueError("the optimizer was built on other variables than the model's")
 
 

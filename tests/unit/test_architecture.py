@@ -114,6 +114,7 @@ def test_libraries_are_named_where_they_may_be():
 NOT_PRIVATE = {"_asdict", "_exit", "_getframe", "_replace"} | {
     *("_trans", "_l_trans", "_r_trans", "_token_unk_id"),
 }
+ASKING = ("getattr", "hasattr", "setattr", "delattr", "object.__setattr__")
 PRIVATE_MODULES = ("keras.src", "tensorflow.python", "jax._src", "torch._")
 
 
@@ -128,6 +129,15 @@ def own_names(tree):
             yield from [node.attr] * (ast.unparse(node.value) == "self")
 
 
+def asked_name(node):
+    """The name of an attribute that an expression asks for, also by `getattr`."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    asks = isinstance(node, ast.Call) and ast.unparse(node.func) in ASKING
+    name = node.args[1] if asks and len(node.args) > 1 else None
+    return name.value if isinstance(name, ast.Constant) else ""
+
+
 def test_private_names_of_libraries_are_quirks():
     """Others use what `quirks` says of each: why, and until which version."""
     trees = {
@@ -137,13 +147,12 @@ def test_private_names_of_libraries_are_quirks():
     }
     own = NOT_PRIVATE.union(*map(own_names, trees.values()))
     wrong = [
-        f"{module}:{node.lineno}: {node.attr}"
+        f"{module}:{node.lineno}: {name}"
         for module, tree in trees.items()
         for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute)
-        and node.attr.startswith("_")
-        and not node.attr.startswith("__")
-        and node.attr not in own
+        if (name := asked_name(node)).startswith("_")
+        and not name.startswith("__")
+        and name not in own
     ]
     wrong += [
         f"{module} imports {name}"
