@@ -1,11 +1,11 @@
 """The backend that is chosen before Keras is imported, and TensorFlow's remarks."""
 
+import importlib
 import os
 import sys
 
 import pytest
 
-import roformer_keras
 from roformer_keras import backend
 from roformer_keras.errors import BackendError
 
@@ -88,7 +88,9 @@ def test_remarks_of_tensorflow_are_dropped_unless_they_are_wanted(monkeypatch, c
         assert capfd.readouterr().err == shown
 
 
-def test_a_missing_backend_is_named_while_the_package_starts(choose, monkeypatch):
+def test_a_missing_backend_is_named_while_the_package_starts(
+    choose, monkeypatch, tmp_path
+):
     with pytest.raises(BackendError):
         choose("openvino", None)
     monkeypatch.delitem(sys.modules, "keras", raising=False)
@@ -99,9 +101,17 @@ def test_a_missing_backend_is_named_while_the_package_starts(choose, monkeypatch
             with pytest.raises(BackendError, match="and none of tensorflow, jax"):
                 import keras  # noqa: F401
     assert sys.meta_path == before
-    # A name of the package needs one, and says so.
+    # A name of a package like this one needs a backend, and says so. Here another test
+    # may have imported the names.
+    lines = "from roformer_keras.backend import lazy_names\n"
+    lines += "__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)\n"
+    files = {"__init__.py": lines, "__init__.pyi": "from .a import b as b\n"}
+    (tmp_path / "lazy_package").mkdir()
+    for name, content in {**files, "a.py": "import keras\nb = keras\n"}.items():
+        (tmp_path / "lazy_package" / name).write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(BackendError, match="and none of tensorflow, jax"):
-        _ = roformer_keras.RoFormerMaskedLM
+        _ = importlib.import_module("lazy_package").b
     assert sys.meta_path == before
 
 
