@@ -3,6 +3,6 @@
 Names are imported when they are first used. They are listed in `__init__.pyi`.
 """
 
-import lazy_loader
+from roformer_keras.backend import lazy_names
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)
