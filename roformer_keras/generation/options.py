@@ -23,9 +23,6 @@ class SamplingOptions(Settings):
         top_p: float. Draws from the likeliest tokens only, as many as it takes until
             they have so much probability together.
 
-    Raises:
-        ConfigurationError: an argument breaks its rule; names it and the value.
-
     Example:
         >>> generation.SamplingOptions(top_k=20)
         SamplingOptions(temperature=1.0, top_k=20, top_p=0.95)
