@@ -20,7 +20,6 @@ LAYERS = (
     "cli",
     "server",
     "callbacks distributed keras_hub",
-    "verbs",
     "bert4keras export training verification",
     "tasks",
     "models",

@@ -77,7 +77,8 @@ PACKAGE = ROOT / "roformer_keras"
 OWNERS = {
     "server": "serve",
     "training/results.py": "finetune",
-    "verbs/writing.py": "generate",
+    # A remark.
+    "tasks/sources.py": "generate",
     # As all commands that run on Ray.
     "distributed": "embed",
 }
