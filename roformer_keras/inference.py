@@ -24,10 +24,10 @@ _PLAIN = (bool, int, float, str, tuple)
 
 def inference_of(model: keras.Model) -> "Inference":
     """The `Inference` of any functional model, which keeps it."""
-    kept = vars(model).get("_inference")
-    if kept is None:
-        kept = model._inference = Inference(model)
-    return kept
+    inference = vars(model).get("_inference")
+    if inference is None:
+        inference = model._inference = Inference(model)
+    return inference
 
 
 def run_model(model: keras.Model, inputs: dict[str, np.ndarray]) -> Any:
@@ -83,20 +83,24 @@ class Inference:
             version: what else the object depends on; compared by `==`.
         """
         self.structure()
+        return self._get(name, make, version)
+
+    def _get(self, name, make, version=None):
+        """As `keep`, where the structure has just been looked at."""
         if self.keeps(name) and self._kept[name][0] == version:
             return self._kept[name][1]
         self._kept.pop(name, None)
-        found = make()
-        self._kept[name] = version, found
-        return found
+        result = make()
+        self._kept[name] = version, result
+        return result
 
     def keeps(self, name: str) -> bool:
         """True if there is an object of that name, which may be stale."""
         return name in self._kept
 
     def _run(self, name, make, arguments):
-        """Result of a kept function."""
-        function = self.keep(name, make)
+        """Result of a kept function, where the structure has just been looked at."""
+        function = self._get(name, make)
         is_new = not function.is_used
         outputs = function(arguments)
         if is_new:
@@ -123,6 +127,7 @@ class Inference:
             flat = keras.tree.flatten(outputs)
             return outputs, list(map(quirks.mask_of, flat))
 
+        self.structure()
         convert = keras.ops.convert_to_tensor
         outputs, masks = self._run(
             "call",
@@ -145,7 +150,8 @@ class Inference:
         count, *group, length = inputs["token_ids"].shape
         inputs = {name: fill_rows(array) for name, array in inputs.items()}
         rows = len(inputs["token_ids"])
-        short = 0 if group else self._short_length(count, length)
+        is_float32 = self.structure().is_float32
+        short = 0 if group or not is_float32 else self._short_length(count, length)
         if short:
             inputs = self._lengthened(inputs, short)
         outputs = keras.tree.map_structure(
@@ -185,11 +191,11 @@ class Inference:
 
     def _short_length(self, count, length):
         """Columns to which a row is filled up for XLA; 0 where that does not pay."""
-        if count > 1 or not self.structure().is_float32 or not runs_on_cpu():
+        if count > 1 or not runs_on_cpu():
             return 0
-        found = next((most for most in _SHORT_LENGTHS if length <= most), 0)
-        self._short_rows += found > 0
-        return found if self._short_rows > _ROWS_BEFORE else 0
+        filled = next((most for most in _SHORT_LENGTHS if length <= most), 0)
+        self._short_rows += filled > 0
+        return filled if self._short_rows > _ROWS_BEFORE else 0
 
     def _lengthened(self, inputs, length):
         """With padding after everything that has a length."""
