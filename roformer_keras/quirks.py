@@ -55,7 +55,7 @@ def graph_nodes(model: Any) -> list[Any] | None:
 def calls_of(layer: Any) -> list[Any]:
     """The symbolic calls of a layer: nodes with `input_tensors`, `output_tensors`.
 
-    Keras 2 has `get_output_at`; Keras 3 tells of a layer called once only.
+    Keras 2 has `get_output_at`; Keras 3 has `output` for a layer called once only.
     """
     return layer._inbound_nodes
 
@@ -157,7 +157,7 @@ class OptimizerSteps(_Optimizer):
 def new_optimizer(optimizer: Any) -> Any:
     """An optimizer like another, which is not built.
 
-    Keras: a configuration leaves out what `exclude_from_weight_decay` was told.
+    Keras: a configuration leaves out the arguments of `exclude_from_weight_decay`.
     """
     new = type(optimizer).from_config(optimizer.get_config())
     for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):

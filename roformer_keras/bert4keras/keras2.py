@@ -1,4 +1,4 @@
-"""The habits of Keras 2, in classes of their own: `backend.keras` hands them out.
+"""The habits of Keras 2, in subclasses that `backend.keras` hands out.
 
 Keras itself stays as it is. Scripts that take `keras` from `bert4keras.backend` get
 what Keras 2 has. In a script that calls `build_transformer_model`, so do names that it
@@ -66,8 +66,9 @@ class _Namespace(types.ModuleType):
         # `vars` of a module that is being made lacks both.
         if name.startswith("__"):
             raise AttributeError(name)
-        found = self._names.get(name)
-        return getattr(self._module, name) if found is None else found
+        if name in self._names:
+            return self._names[name]
+        return getattr(self._module, name)
 
     def __dir__(self):
         return dir(self._module)
@@ -86,7 +87,7 @@ _DIVERGENCE = "kullback_leibler_divergence"
 
 
 def _replacements() -> dict[str, dict[str, Any]]:
-    """Module of Keras -> the names that scripts of Keras 2 get in place of its own."""
+    """Module of Keras -> the names that scripts of Keras 2 get instead."""
     layers = {
         name: layer_class(value)
         for name, value in vars(keras3.layers).items()
@@ -167,7 +168,8 @@ def replace_names(namespace: dict[str, Any]) -> None:
         namespace: dict of the names of the module that builds a model.
     """
     for name, value in list(namespace.items()):
-        namespace[name] = _BY_ID.get(id(value), value)
+        if id(value) in _BY_ID:
+            namespace[name] = _BY_ID[id(value)]
 
 
 def _restore(module, key, value):

@@ -55,9 +55,9 @@ def join_masks(masks: Any) -> Any:
 
     Keras 3 drops the mask if one branch has none, and else is True where any is.
     """
-    found = [mask for mask in masks or () if mask is not None]
-    joined = found[0] if found else None
-    for mask in found[1:]:
+    given_masks = [mask for mask in masks or () if mask is not None]
+    joined = given_masks[0] if given_masks else None
+    for mask in given_masks[1:]:
         joined = ops.logical_and(joined, mask)
     return joined
 

@@ -235,7 +235,7 @@ class ScriptModel(NodeTensors, _Model):
         """As in Keras 2: under any name, and as a folder of TensorFlow.
 
         Raises:
-            ConfigurationError: Keras could not read it, or the name is that of another
+            ConfigurationError: Keras could not read it, or the name belongs to another
                 format.
             OutputError: it cannot be written.
         """

@@ -135,7 +135,7 @@ def build_transformer_model(
         ConfigurationError: a model or an option is not covered.
         CheckpointError: the checkpoint does not fit.
     """
-    # The script's own names of Keras's models are those of Keras 2 from now on.
+    # From now on the script's names of Keras's models mean the subclasses here.
     replace_names(sys._getframe(1).f_globals)
     fields: dict[str, Any] = {}
     if config_path is not None:

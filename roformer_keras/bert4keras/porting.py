@@ -222,10 +222,10 @@ def _with_imports(text, tree) -> str:
         elif any(_is_original(alias.name) for alias in node.names):
             end = starts[(node.end_lineno or 1) - 1] + (node.end_col_offset or 0)
             edits.append((begin, end, "; ".join(dict.fromkeys(_imports(node.names)))))
-    place = _first_import_of_keras(tree)
-    if edits and place is not None:
-        begin = starts[place - 1]
-        newline = "\r\n" if lines[place - 1].endswith(b"\r\n") else "\n"
+    line = _first_import_of_keras(tree)
+    if edits and line is not None:
+        begin = starts[line - 1]
+        newline = "\r\n" if lines[line - 1].endswith(b"\r\n") else "\n"
         edits.append((begin, begin, _HABITS + newline))
     for begin, end, new in sorted(edits, reverse=True):
         data = data[:begin] + new.encode() + data[end:]

@@ -24,8 +24,8 @@ class WholeBatches(keras.distribution.DataParallel):
 def uneven_batches() -> contextlib.AbstractContextManager:
     """While it lasts, JAX computes a batch that it cannot split equally, whole.
 
-    Results are those of one device. Other backends and programs without a distribution
-    are not affected, nor are several processes that are each given a part of a batch.
+    Results equal those of one device. Other backends are not affected, nor are programs
+    without a distribution, nor several processes that are each given a part of a batch.
     """
     if keras.backend.backend() != "jax" or keras.distribution.distribution() is None:
         return contextlib.nullcontext()

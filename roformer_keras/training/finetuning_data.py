@@ -179,7 +179,7 @@ def read_data(settings: FinetuningSettings) -> Data:
 
 
 def _are_classes(task_class, names, options):
-    """True if names are those of classes, and not of spans."""
+    """True if the names belong to classes, and not to spans."""
     return names is not None and "classes" in task_class.name_options(names, options)
 
 

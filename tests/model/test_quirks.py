@@ -25,7 +25,7 @@ PACKAGE = ROOT / "roformer_keras"
 
 
 def public_values(thing):
-    """What the public names of an object hold, and what its methods return."""
+    """Values of the public names of an object, and results of its methods."""
     for name in dir(thing):
         if name.startswith("_"):
             continue
