@@ -1,20 +1,20 @@
 """`roformer-keras evaluate`."""
 
 import contextlib
-from typing import Any, Literal
+from typing import Literal
 
-from roformer_keras.cli import interrupts
+from roformer_keras.cli import interrupts, layouts
 from roformer_keras.cli.flags import Count
 from roformer_keras.cli.terminal import shows_progress, start_backend
 from roformer_keras.cli.texts import json_line, print_json
 from roformer_keras.errors import ConfigurationError, RoFormerError
-from roformer_keras.types import FileEncoding, FileFormat, FileHeader
 
 EXAMPLES = (
     "evaluate reviews held-out.tsv",
     "evaluate reviews held-out.tsv --json -o report",
     "evaluate run/preset test.tsv --num-beams 4 --length-penalty 0.6",
 )
+OPTIONS = (layouts.TRAINED,)
 
 
 def run(
@@ -22,9 +22,6 @@ def run(
     file: str,
     *,
     fields: tuple[str, ...] = (),
-    format: FileFormat | None = None,
-    header: FileHeader | None = None,
-    encoding: FileEncoding | None = None,
     on_bad_row: Literal["error", "skip"] = "error",
     output: str | None = None,
     num_beams: Count | None = None,
@@ -35,6 +32,7 @@ def run(
     as_json: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
+    **layout,
 ) -> None:
     """Measure a fine-tuned model on labelled texts, or an encoder-decoder on pairs.
 
@@ -49,10 +47,6 @@ def run(
             of which it writes the second from the first.
         fields: columns or keys of texts and label (default: as in training; of an
             encoder-decoder 1,2, in JSON first,second).
-        format: of the file, if its extension does not say it.
-        header: first if the first row of a table names its columns, none if it does
-            not (default: as in training).
-        encoding: of a text file, as in `embed` (default: as in training).
         on_bad_row: skip leaves out rows that the task cannot use, and lists them.
         output: folder for the report and its pictures, or for hypotheses.jsonl.
         num_beams: encoder-decoder: beams of each text (default: 4).
@@ -66,12 +60,12 @@ def run(
     """
     start_backend()
     from roformer_keras.io.atomic import replacing
-    from roformer_keras.tasks.load import model_class
     from roformer_keras.training.results import (
         format_page,
         load_finetuned,
         write_reports,
     )
+    from roformer_keras.verbs.sources import class_of
 
     writing = {
         "num_beams": num_beams,
@@ -84,7 +78,7 @@ def run(
     writes = False
     # A fine-tuning that is not finished is named below.
     with contextlib.suppress(RoFormerError):
-        writes = model_class(source) == "RoFormerSeq2Seq"
+        writes = class_of(source) == "RoFormerSeq2Seq"
     if writing and not writes:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in writing)
         raise ConfigurationError(
@@ -97,11 +91,6 @@ def run(
         target = replacing(output, overwrite, folder=True)
     with target as partial:
         progress, lines = shows_progress(quiet), None
-        layout: dict[str, Any] = {
-            "format": format,
-            "header": header,
-            "encoding": encoding,
-        }
         if writes:
             report, lines = _evaluate_pairs(
                 *(source, file, fields, layout, on_bad_row), writing, progress
@@ -135,7 +124,7 @@ def _evaluate_pairs(source, file, fields, layout, on_bad_row, options, progress)
         file,
         fields,
         skipped=skipped if on_bad_row == "skip" else None,
-        **{name: value for name, value in layout.items() if value is not None},
+        **layout,
     )
     sources, references = zip(*pairs, strict=True)
     options = {"num_beams": 4, "length_penalty": 0.0, "batch_size": 64, **options}
@@ -146,7 +135,7 @@ def _evaluate_pairs(source, file, fields, layout, on_bad_row, options, progress)
     by = "--tokenize" if "tokenize" in options else "the letters of the references"
     report = {"file": file, **found.metrics(), "tokenize_by": by}
     if skipped:
-        unit = row_unit(file, layout["format"])
+        unit = row_unit(file, layout.get("format"))
         report["skipped"] = [{unit: line, "reason": why} for line, why in skipped]
     # No metric depends on how many are computed together.
     del options["batch_size"]

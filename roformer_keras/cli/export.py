@@ -3,16 +3,8 @@
 from pathlib import Path
 from typing import Literal
 
-from roformer_keras.cli.generate import load_model as load_generator
-from roformer_keras.cli.terminal import start_backend
+from roformer_keras.cli.terminal import remark, start_backend
 from roformer_keras.cli.texts import print_json, read_lines
-from roformer_keras.registry import task_of
-from roformer_keras.tasks.sources import (
-    check_no_files,
-    load_encoder,
-    load_sim,
-    set_vocabulary,
-)
 
 EXAMPLES = (
     "export roformer-sim-char served --format onnx --int8",
@@ -58,12 +50,16 @@ def run(
     texts = () if calibration_texts is None else read_lines(calibration_texts)
     if generator:
         from roformer_keras.export import check_generator_export, export_generator
+        from roformer_keras.verbs.writing import Generate
 
         format = format or "openvino"
         check_generator_export(format, texts)
-        model = load_generator(source, None, False, config, vocabulary)
+        verb = Generate(source=source, config=config, vocabulary=vocabulary)
+        loaded = verb.load_source()
+        if loaded.is_guess:
+            remark(verb.remark(loaded))
         found = export_generator(
-            model, target, format=format, int8=int8, overwrite=overwrite
+            loaded.model, target, format=format, int8=int8, overwrite=overwrite
         )
         _show_generator(target, found, as_json)
         return
@@ -71,7 +67,8 @@ def run(
     check_export(format, int8, texts)
     found = export_model(
         _load(source, config, vocabulary),
-        *(target, format),
+        target,
+        format,
         int8=int8,
         calibration_texts=texts,
         overwrite=overwrite,
@@ -103,14 +100,8 @@ def _show_generator(target, found, as_json):
 
 def _load(source, config, vocabulary):
     """A fine-tuned model, a `RoFormerSim`, or else the encoder."""
-    from roformer_keras.models.preset import opened_checkpoint
-    from roformer_keras.tasks.load import load_model, model_class
+    from roformer_keras import tasks
+    from roformer_keras.verbs.sources import load_source
 
-    with opened_checkpoint(source, config) as checkpoint:
-        name = model_class(checkpoint)
-        if task_of(name):
-            check_no_files(source, config, vocabulary)
-            return load_model(checkpoint)
-    if name == "RoFormerSim":
-        return load_sim(source, config, vocabulary)
-    return set_vocabulary(load_encoder(source, config), source, vocabulary)
+    takes = (*tasks.__all__, "RoFormerSim")
+    return load_source(source, takes, config=config, vocabulary=vocabulary).model

@@ -9,11 +9,12 @@ those of the signature; the help is the section Args of the docstring.
 import argparse
 import dataclasses
 import functools
+import importlib
 import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from roformer_keras.checks import check_integer, check_number
@@ -73,8 +74,8 @@ def add_flags(
     parser: argparse.ArgumentParser,
     function: Callable,
     settings: type | None = None,
-    names: Collection[str] | None = None,
     tables: Mapping[str, type] | None = None,
+    options: Iterable[type] = (),
 ) -> None:
     """Adds the operands and flags of a command to its parser.
 
@@ -82,28 +83,39 @@ def add_flags(
         parser: of the command.
         function: the command.
         settings: dataclass whose fields are flags too, or None.
-        names: those of its fields that are; None for all.
         tables: more dataclasses whose fields are flags, by the name of a table.
+        options: dataclasses that no file holds, all of whose fields are flags; of one
+            name the last.
     """
     fields = [] if settings is None else list(_fields(settings))
+    shared: dict[str, _Argument] = {}
+    for kind in options:
+        shared |= {one.name: one for one in _fields(kind)}
+    fields += [dataclasses.replace(one, is_setting=False) for one in shared.values()]
     own = list(_parameters(function))
     # A parameter of a field's name has its rule, and its help unless it has its own.
     known = {one.field: one for one in fields}
     for one in own:
         field = known.get(one.name, one)
-        help = one.help or field.help or _HELP.get(one.name, "")
+        help = one.help or field.help
         _add(parser, dataclasses.replace(one, help=help, rule=one.rule or field.rule))
-    groups: dict[str, Any] = {"": parser}
     taken = {one.name for one in own}
+    fields = [one for one in fields if one.field not in taken]
+    taken |= {one.name for one in fields}
     for table, kind in (tables or {}).items():
         fields += [one for one in _fields(kind, f"{table}.") if one.field not in taken]
+    groups: dict[str, Any] = {"": parser}
     for one in fields:
         table = one.name.rpartition(".")[0]
-        is_named = names is None or one.name in names or table in (tables or {})
-        if one.field not in taken and is_named:
-            if table not in groups:
-                groups[table] = parser.add_argument_group(table)
-            _add(groups[table], one)
+        if table not in groups:
+            groups[table] = parser.add_argument_group(table)
+        _add(groups[table], one)
+
+
+def find_class(full_name: str) -> type:
+    """The class of a full name, imported now."""
+    place, _, name = full_name.rpartition(".")
+    return getattr(importlib.import_module(place), name)
 
 
 def merge_flags(content: Mapping, flags: Mapping) -> dict:
@@ -156,7 +168,13 @@ def _parameters(function) -> Iterator[_Argument]:
 
 
 def _fields(settings, table: str = "") -> Iterator[_Argument]:
-    helps = _read_docstring(settings)
+    helps: dict[str, str] = {}
+    for kind in reversed(settings.__mro__):
+        # A class says again what an option of its base means only where that differs.
+        own = _read_docstring(kind) if kind.__doc__ else {}
+        helps |= {
+            name: help for name, help in own.items() if not help.startswith("as in ")
+        }
     for field in dataclasses.fields(settings):
         # A table of any options can name those of them that are flags.
         known = field.metadata.get("flags")
@@ -164,6 +182,8 @@ def _fields(settings, table: str = "") -> Iterator[_Argument]:
         nested = list(filter(dataclasses.is_dataclass, nested))
         if nested:
             yield from _fields(nested[0], f"{field.name}.")
+            continue
+        if not field.init:
             continue
         kind, help = _unwrap(field.type)[0], helps.get(field.name, "")
         rule, name = field.metadata, f"{table}{field.name}"
@@ -199,7 +219,8 @@ def _add(parser, argument: _Argument) -> None:
     if options is None:
         return
     default, choices = argument.default, options.get("choices", ())
-    help = (argument.help or f"one of {', '.join(choices)}").replace("%", "%%")
+    help = argument.help or _HELP.get(argument.name, "")
+    help = (help or f"one of {', '.join(choices)}").replace("%", "%%")
     if isinstance(default, tuple):
         default = ",".join(map(str, default))
     is_shown = isinstance(default, int | float | str) and not isinstance(default, bool)
@@ -215,7 +236,7 @@ def _add(parser, argument: _Argument) -> None:
         return
     table, _, own = name.rpartition(".")
     # The name of an optimizer is the flag --optimizer.
-    own = table if table and own == "name" else own
+    own = argument.rule.get("flag", table if table and own == "name" else own)
     flags = _FLAGS.get(argument.name, [f"--{own}"])
     if options.get("action") == "store_false":
         flags = [f"--no-{own}"]
@@ -239,6 +260,8 @@ def _options_of(argument: _Argument) -> dict | None:
     if origin is typing.Literal or "choices" in rule:
         choices = kinds or rule["choices"]
         return {"choices": tuple(one for one in choices if one is not None), **count}
+    if rule.get("repeated"):
+        return {"action": "append", "metavar": "TEXT"}
     if origin is list:
         if argument.is_operand:
             return {"nargs": "*" if is_optional else "+"}

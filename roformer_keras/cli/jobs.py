@@ -7,106 +7,19 @@ loses only the window that was being computed.
 
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from roformer_keras.cli import interrupts
-from roformer_keras.cli.terminal import (
-    log_to_stderr,
-    remark,
-    shows_progress,
-    start_backend,
-)
-from roformer_keras.cli.texts import check_ending
-from roformer_keras.hub.catalog import checkpoint_files, resolve
 from roformer_keras.io.atomic import check_target
 from roformer_keras.io.journal import (
     AppendedFile,
-    digest,
-    fingerprints,
     finish,
     is_new_run,
     locked,
     read_record,
-    run_metadata,
     write_record,
 )
-
-
-def run_job(
-    load: Callable,
-    write: Callable,
-    inputs: Sequence[tuple],
-    window: int,
-    output: str,
-    settings: Mapping,
-    source,
-    *,
-    config=None,
-    vocabulary=None,
-    seed: int | None = None,
-    overwrite: bool,
-    quiet: bool,
-    endings: Sequence[str] = (".jsonl", ".tsv"),
-) -> None:
-    """Computes the lines of an output, and prints its name at the end.
-
-    Args:
-        load: function without arguments; returns the model, or raises an error if it
-            cannot use all inputs.
-        write: function of model, window and `Job`; returns the lines of the window, or
-            bytes for a file of another kind.
-        inputs: pairs of where an input comes from and the input.
-        window: int. How many inputs are computed, and written, together.
-        output: path of a file, or "-" for standard output.
-        settings: what distinguishes the job from others on the same inputs.
-        source, config, vocabulary: files of the model.
-        seed: int, or None to draw one.
-        overwrite, quiet: flags of the command.
-        endings: extensions that the output may have.
-    """
-    from roformer_keras.progress import progress_bar
-
-    check_ending(output, *endings)
-    contents = [content for _, content in inputs]
-    files = {"config": config, "vocabulary": vocabulary}
-    stamps = {
-        name: fingerprints([file] if file else []) for name, file in files.items()
-    }
-    metadata = run_metadata(
-        {**settings, "source": os.path.abspath(resolve(source)), **files, "seed": seed},
-        {
-            "source": fingerprints(checkpoint_files(source)),
-            **stamps,
-            "texts": digest(contents),
-        },
-    )
-    count = len(inputs)
-    with open_job(output, metadata, seed, overwrite) as job:
-        if job.done and not quiet:
-            remark(f"resuming after {job.done} of {count}")
-        try:
-            start_backend()
-            model = load()
-            show = shows_progress(quiet)
-            bar = progress_bar(show, total=count, initial=job.done)
-            with bar, log_to_stderr(quiet):
-                while job.done < count:
-                    interrupts.check()
-                    batch = contents[job.done : job.done + window]
-                    job.write(write(model, batch, job), len(batch))
-                    bar.update(len(batch))
-            interrupts.check()
-        except BaseException:
-            if job.done and job.partial is not None:
-                remark(
-                    f"{job.done} of {count} are kept in {job.partial}; run the same "
-                    "command again to resume"
-                )
-            raise
-    if output != "-":
-        print(output)
 
 
 @contextmanager

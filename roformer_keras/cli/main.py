@@ -3,8 +3,8 @@
 Each module of this folder with a function `run` is a command of the module's name. Its
 arguments are operands and flags, see `cli.flags`; its docstring is the help. Optional:
 `EXAMPLES`, lines after the help; `SETTINGS`, the full name of a dataclass whose fields
-are flags too; `FLAGS`, names of those that are; `TABLES`, more such dataclasses by the
-name of a table, all of whose fields are flags.
+are flags too; `TABLES`, more such dataclasses by the name of a table; `OPTIONS`, such
+dataclasses that no file of settings holds, a verb among them.
 
 Exit codes: 0 done; 1 `verify` found a difference; 2 wrong usage, source, configuration
 or vocabulary; 3 weights that are missing, misfit or corrupt; 4 output not written;
@@ -25,7 +25,7 @@ from importlib import metadata
 from roformer_keras import cli
 from roformer_keras.backend import UNUSED_BY_COMMANDS, starting
 from roformer_keras.cli import interrupts
-from roformer_keras.cli.flags import add_flags, show_flags
+from roformer_keras.cli.flags import add_flags, find_class, show_flags
 from roformer_keras.cli.terminal import remark_source
 from roformer_keras.errors import OutputError, RoFormerError, printable
 
@@ -146,17 +146,15 @@ def _add_command(verbs, name, module):
 
 
 def _add_flags(verb, module):
-    settings = None
-    if hasattr(module, "SETTINGS"):
-        settings = _find_class(module.SETTINGS)
-    names = getattr(module, "TABLES", {})
-    tables = {table: _find_class(name) for table, name in names.items()}
-    add_flags(verb, module.run, settings, getattr(module, "FLAGS", None), tables)
-
-
-def _find_class(full_name):
-    place, _, name = full_name.rpartition(".")
-    return getattr(importlib.import_module(place), name)
+    name = getattr(module, "SETTINGS", None)
+    tables = getattr(module, "TABLES", {})
+    add_flags(
+        verb,
+        module.run,
+        name and find_class(name),
+        {table: find_class(name) for table, name in tables.items()},
+        map(find_class, getattr(module, "OPTIONS", ())),
+    )
 
 
 def _code_of(error, verb) -> int:

@@ -1,8 +1,10 @@
 """Output on a terminal while a command works: progress, remarks, no noise."""
 
+import itertools
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 
 from roformer_keras.cli import interrupts
@@ -62,6 +64,18 @@ def log_to_stderr(quiet: bool):
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
+
+
+def print_stream(pieces: Iterator[str], quiet: bool) -> None:
+    """Prints a text as it is written."""
+    # The second piece compiles a program that the first does not need. A remark of it
+    # would break the line of the text.
+    with log_to_stderr(quiet):
+        first = list(itertools.islice(pieces, 2))
+    for piece in itertools.chain(first, pieces):
+        interrupts.check()
+        print(piece, end="", flush=True)
+    print()
 
 
 @contextmanager

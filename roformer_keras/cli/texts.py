@@ -4,11 +4,10 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from roformer_keras.data import files
 from roformer_keras.errors import ConfigurationError, SourceError, errors_at
-from roformer_keras.tasks.labels import rounded
 
 _TSV_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
@@ -59,20 +58,18 @@ def read_texts(texts: Iterable[str], encoding: str = "utf-8") -> list[str]:
     return found
 
 
-def number_lines(
-    path: str, contents: Iterable, lines: Iterable[int], format: str | None = None
+def number_rows(
+    path: str, rows: Iterable, lines: Iterable[int], format: str | None = None
 ) -> list[tuple]:
-    """Pairs of where something stands in a file, and the thing."""
+    """Pairs of where a row stands in a file, and the row."""
     where = files.name_places(path, format)
-    return [
-        (where(line), content) for line, content in zip(lines, contents, strict=False)
-    ]
+    return [(where(line), row) for line, row in zip(lines, rows, strict=False)]
 
 
 def read_inputs(
     file: str | None, texts: Sequence[str] | None, encoding: str = "utf-8"
 ) -> list:
-    """Pairs of where a text comes from and the text: of a file, or of `--text`.
+    """Pairs of where a text comes from, and the row of it: of a file, or of `--text`.
 
     Raises:
         ConfigurationError: not exactly one of them is given.
@@ -80,11 +77,11 @@ def read_inputs(
     """
     check_one_input(file, texts, "a text file", "--text TEXT")
     if texts is not None:
-        return [(f"text {at}", text) for at, text in enumerate(texts, start=1)]
+        return [(f"text {at}", (text,)) for at, text in enumerate(texts, start=1)]
     assert file is not None
     try:
-        lines = read_lines(file, encoding=encoding)
-        return number_lines(file, lines, itertools.count(1))
+        rows = [(text,) for text in read_lines(file, encoding=encoding)]
+        return number_rows(file, rows, itertools.count(1))
     except SourceError as error:
         if file == "-" or os.path.exists(file):
             raise
@@ -120,24 +117,45 @@ def output_style(output: str, texts: Sequence[str] | None = None) -> str:
     return "tsv" if output.endswith(".tsv") else "json"
 
 
-def output_lines(texts: Iterable[str], outputs: Iterable, style: str) -> list[str]:
-    """Lines that show for each text the outputs, objects with `output` and `score`."""
+def answer_lines(
+    rows: Sequence[tuple],
+    answers: Mapping[str, Sequence],
+    style: str = "json",
+    extras: Sequence[Mapping] = (),
+) -> list[str]:
+    """Lines that show rows of texts with their answers.
+
+    Args:
+        rows: the texts of each.
+        answers: columns of answers, as a `LoadedVerb` gives them.
+        style: as `output_style` gives it; `json` for any answers, the others for
+            numbers or lists of texts with scores.
+        extras: what is shown between the texts of a row and its answers.
+    """
     lines = []
-    for text, found in zip(texts, outputs, strict=True):
-        found = [{"text": one.output, "score": rounded(one.score)} for one in found]
+    for at, row in enumerate(rows):
+        values = {name: column[at] for name, column in answers.items()}
+        if style == "json":
+            texts = dict(zip(files.row_names(row), row, strict=True))
+            lines.append(
+                json_line({**texts, **(extras[at] if extras else {}), **values})
+            )
+            continue
+        (value,) = values.values()
         if style == "plain":
-            lines += [text, *(f"{one['score']:>9.4f}  {one['text']}" for one in found)]
-        elif style == "tsv":
+            lines += [*row, *(f"{one['score']:>9.4f}  {one['text']}" for one in value)]
+        elif isinstance(value, list):
             # A text without outputs has a line too.
-            rows = found or [{"text": "", "score": ""}]
-            lines += [tsv_line(text, *one.values()) for one in rows]
+            outputs = value or [{"text": "", "score": ""}]
+            lines += [tsv_line(*row, *one.values()) for one in outputs]
         else:
-            lines.append(json_line({"text": text, "outputs": found}))
+            lines.append(tsv_line(*row, value))
     return lines
 
 
 def json_line(content) -> str:
-    return json.dumps(content, ensure_ascii=False)
+    # Vectors are arrays.
+    return json.dumps(content, ensure_ascii=False, default=lambda value: value.tolist())
 
 
 def print_json(content) -> None:

@@ -2,7 +2,7 @@
 
 from roformer_keras.cli.texts import json_line, read_texts
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.tasks.sources import load_tokenizer
+from roformer_keras.verbs.sources import load_tokenizer
 
 EXAMPLES = ("tokenize 床前明月光", "tokenize --decode '101 102'")
 

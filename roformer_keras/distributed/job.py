@@ -29,7 +29,6 @@ from roformer_keras.distributed.inputs import (
 )
 from roformer_keras.distributed.options import RayOptions
 from roformer_keras.distributed.parts import PARTIAL, Folder, PieceTask, PieceWorker
-from roformer_keras.distributed.verbs import Verb, Writing
 from roformer_keras.errors import OutputError
 from roformer_keras.extras import import_extra
 from roformer_keras.hub.catalog import checkpoint_files, resolve
@@ -41,6 +40,8 @@ from roformer_keras.io.journal import (
     parse_record,
     run_metadata,
 )
+from roformer_keras.verbs.verb import Verb
+from roformer_keras.verbs.writing import WritingVerb
 
 RECORD = "_job.json"
 # How often a piece is tried again whose worker died: one that kills each worker, by its
@@ -101,12 +102,10 @@ class FolderJob:
             )
         # Workers may have another working folder.
         resolved = resolve(verb.source)
-        self._verb = dataclasses.replace(
-            verb,
-            source=os.path.abspath(resolved),
-            config=verb.config and os.path.abspath(verb.config),
-            vocabulary=verb.vocabulary and os.path.abspath(verb.vocabulary),
-        )
+        places = {"source": resolved, "config": verb.config}
+        places["vocabulary"] = verb.vocabulary
+        paths = {name: os.path.abspath(one) for name, one in places.items() if one}
+        self._verb = dataclasses.replace(verb, **paths)
         self._inputs = find_inputs(place, format, options.header, options.encoding)
         if any(
             one[0].startswith(f"{self._folder.path}/") for one in self._inputs.files
@@ -188,7 +187,7 @@ class FolderJob:
             )
             self.pieces = [Piece(*fields) for fields in record["pieces"]]
             self._record = record
-        if isinstance(self._verb, Writing):
+        if isinstance(self._verb, WritingVerb):
             self._verb = dataclasses.replace(self._verb, seed=self._record["seed"])
         self._task = PieceTask(
             verb=self._verb,
@@ -208,7 +207,7 @@ class FolderJob:
         """Settings and files that identify this job."""
         options = self._options
         settings = {
-            "command": type(self._verb).__name__,
+            "command": self._verb.name,
             **dataclasses.asdict(self._verb),
             "input": self._place,
             "fields": options.fields,

@@ -19,7 +19,6 @@ class RayOptions(Settings):
         gpus_per_worker: GPUs of each, such as 0.5 for two workers on one.
         address: of a running Ray, such as auto or ray://HOST:10001; without it, one
             starts on this machine and ends with the command.
-        batch_tokens: maximum of tokens of a batch, padding included.
         fields: columns or keys of the texts (default: text; of pairs first,second; of a
             fine-tuned model as in its training).
         header: none if the first row of .csv and .tsv is no header; fields are numbers
@@ -36,7 +35,6 @@ class RayOptions(Settings):
     cpus_per_worker: int = integer(1, minimum=1)
     gpus_per_worker: float = number(0.0, minimum=0)
     address: str | None = None
-    batch_tokens: int | None = integer(None, minimum=1)
     fields: tuple[str, ...] = columns(())
     header: str | None = choice(None, choices=(None, *get_args(FileHeader)))
     encoding: str = choice("utf-8", choices=get_args(FileEncoding))

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roformer_keras.distributed.inputs import Inputs, Piece, Reader, Rows
-from roformer_keras.distributed.verbs import Verb
 from roformer_keras.distributed.worker import ERROR, Answerer, with_answers
 from roformer_keras.errors import ConfigurationError, OutputError, RoFormerError
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import one_line, replacing
+from roformer_keras.verbs.verb import Verb
 
 # What is being written; readers of data sets pass such names over.
 PARTIAL = ".partial"

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roformer_keras.checks import check_choice
-from roformer_keras.distributed.verbs import Verb
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import import_extra
+from roformer_keras.verbs.verb import Verb
 
 # The column that says why a row has no answer; null where it has one.
 ERROR = "error"
@@ -28,7 +28,12 @@ class Answerer:
 
     def __init__(self, verb: Verb, fields: Sequence[str] = ()):
         self._loaded = verb.load()
-        self.fields = tuple(fields) or verb.fields or self._loaded.fields
+        if self._loaded.has_choices:
+            raise ConfigurationError(
+                f"{verb.name} on Ray answers rows of texts, and this task needs rows "
+                f"with choices: use roformer-keras {verb.name}"
+            )
+        self.fields = tuple(fields) or self._loaded.fields
         # The types are also needed where no row has an answer.
         sample: Mapping[str, Sequence] = {verb.column: ()}
         if not verb.column:

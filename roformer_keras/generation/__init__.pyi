@@ -6,6 +6,8 @@ from .options import GeneratedText as GeneratedText
 from .options import GenerationConfig as GenerationConfig
 from .options import Prompt as Prompt
 from .options import RowState as RowState
+from .options import SamplingOptions as SamplingOptions
+from .options import SearchOptions as SearchOptions
 from .recurrent import RecurrentDecoder as RecurrentDecoder
 from .search import decode as decode
 from .search import stream as stream

@@ -14,47 +14,55 @@ MAX_TOKENS, MAX_TEXTS, MAX_BEAMS = 2**20, 2**20, 2**10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GenerationConfig(Settings):
-    """Options of choosing tokens and of ending a text.
+class SamplingOptions(Settings):
+    """How tokens are drawn.
+
+    Args:
+        temperature: float. Logits are divided by it before they are cut.
+        top_k: int or None. Draws from so many of the likeliest tokens only.
+        top_p: float. Draws from the likeliest tokens only, as many as it takes until
+            they have so much probability together.
+
+    Example:
+        >>> generation.SamplingOptions(top_k=20)
+        SamplingOptions(temperature=1.0, top_k=20, top_p=0.95)
+    """
+
+    temperature: float = number(1.0, above=0)
+    top_k: int | None = integer(None, minimum=1)
+    top_p: float = number(0.95, above=0, maximum=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchOptions(SamplingOptions):
+    """How texts are searched for, and how many.
 
     Args:
         method: `"sample"` draws, `"greedy"` takes the likeliest token, `"beam"`
             searches for a likely text.
         num_return_sequences: int. Texts for each prompt: at most `num_beams` with
             beams, 1 if greedy.
-        temperature: float. Logits are divided by it before they are cut.
-        top_k: int or None. Draws from so many of the likeliest tokens only.
-        top_p: float. Draws from the likeliest tokens only, as many as it takes until
-            they have so much probability together.
-        num_beams: int.
+        temperature, top_k, top_p: as in `SamplingOptions`.
+        num_beams: int. Texts that a beam search follows at a time.
         length_penalty: float. The sum of log-probabilities is divided by the number of
             tokens to this power: above 0 it favours long texts.
-        stop_ids: ids that end a text once it is long enough.
-        suppressed_stop_ids: ids that are not written before the text is long enough.
-        seed: int. The same seed gives the same texts.
 
     Raises:
         ConfigurationError: an argument breaks its rule; names it and the value.
 
     Example:
-        >>> config = generation.GenerationConfig(top_k=20, seed=1)
-        >>> config.method, config.top_p
-        ('sample', 0.95)
+        >>> generation.SearchOptions(method="beam", num_beams=3).copies
+        3
     """
 
     method: str = choice("sample", choices=METHODS)
     num_return_sequences: int = integer(1, minimum=1, maximum=MAX_TEXTS)
-    temperature: float = number(1.0, above=0)
-    top_k: int | None = integer(None, minimum=1)
-    top_p: float = number(0.95, above=0, maximum=1)
     num_beams: int = integer(4, minimum=1, maximum=MAX_BEAMS)
     # Lengths to a power beyond 50 overflow.
     length_penalty: float = number(0.0, minimum=0, maximum=50)
-    stop_ids: tuple[int, ...] = ()
-    suppressed_stop_ids: tuple[int, ...] = ()
-    seed: int = integer(0, minimum=0, maximum=2**64 - 1)
 
     def _check_together(self):
+        super()._check_together()
         limits = {
             "greedy": (1, "use method='sample' or method='beam'"),
             "beam": (self.num_beams, "raise num_beams"),
@@ -70,6 +78,32 @@ class GenerationConfig(Settings):
     def copies(self) -> int:
         """Rows that a prompt takes: texts, or beams."""
         return self.num_beams if self.method == "beam" else self.num_return_sequences
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GenerationConfig(SearchOptions):
+    """How tokens are chosen, and when a text ends.
+
+    Args:
+        method, num_return_sequences: as in `SearchOptions`.
+        temperature, top_k, top_p: as in `SamplingOptions`.
+        num_beams, length_penalty: as in `SearchOptions`.
+        stop_ids: ids that end a text once it is long enough.
+        suppressed_stop_ids: ids that are not written before the text is long enough.
+        seed: int. The same seed gives the same texts.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule; names it and the value.
+
+    Example:
+        >>> config = generation.GenerationConfig(top_k=20, seed=1)
+        >>> config.method, config.top_p
+        ('sample', 0.95)
+    """
+
+    stop_ids: tuple[int, ...] = ()
+    suppressed_stop_ids: tuple[int, ...] = ()
+    seed: int = integer(0, minimum=0, maximum=2**64 - 1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,6 +21,11 @@ class Paraphrasing(TextGeneration):
         """Vectors of length 1, float32 `(texts, dim)`."""
         raise NotImplementedError
 
+    @property
+    def has_vectors(self) -> bool:
+        """True if there are vectors to compare."""
+        return True
+
     def _check_vectors(self) -> None:
         """Raises ConfigurationError if there are no vectors to compare."""
 

@@ -126,8 +126,12 @@ class ServedGenerator(Paraphrasing):
             batch_tokens=batch_tokens or TOKENS_PER_BATCH,
         )
 
+    @property
+    def has_vectors(self) -> bool:
+        return "vectors" in self.metadata[FIELD]["networks"]
+
     def _check_vectors(self):
-        if "vectors" not in self.metadata[FIELD]["networks"]:
+        if not self.has_vectors:
             raise ConfigurationError(
                 "similar sentences need a RoFormerSim, which gives vectors; "
                 f"{self.folder} holds a {self.metadata['model']}"

@@ -3,17 +3,17 @@
 import asyncio
 import contextlib
 import functools
+import inspect
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from importlib import metadata, resources
-from typing import Annotated, Any
+from typing import Any
 
 import fastapi
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from roformer_keras.errors import RoFormerError
@@ -22,61 +22,20 @@ from roformer_keras.server import openai
 from roformer_keras.server.errors import Refusal
 from roformer_keras.server.metrics import Metrics
 from roformer_keras.server.models import ServedModel
-from roformer_keras.server.options import MOST_TEXTS, ServerOptions
+from roformer_keras.server.options import ServerOptions
 from roformer_keras.server.protection import Guard
 from roformer_keras.server.queue import Kind, ModelQueue
+from roformer_keras.server.requests import ROUTES, Route, Search, request_model
 from roformer_keras.server.search import PoemSearch
+from roformer_keras.verbs.embed import Embed
+from roformer_keras.verbs.verb import Verb
+from roformer_keras.verbs.writing import Generate, Paraphrase
 
 _LOGGER = logging.getLogger(__name__)
 # Characters of a request that are tokenized in the event loop, where others wait for
 # it. Of so few it takes milliseconds; a thread would cost more than it saves.
 _MOST_IN_LOOP = 2000
 _FAULT = Refusal(500, "the server has failed to answer; its log says why")
-
-
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class Pairs(_Request):
-    """A request of `/similarity`."""
-
-    pairs: list[tuple[str, str]] = Field(max_length=MOST_TEXTS)
-
-
-class Sentences(_Request):
-    """A request of `/paraphrase`."""
-
-    texts: list[str] = Field(max_length=MOST_TEXTS)
-    n: int = Field(20, ge=1, le=1000)
-    k: int = Field(10, ge=1, le=1000)
-    max_tokens: int = Field(64, ge=1)
-    temperature: float = Field(1.0, gt=0, le=100)
-    top_k: int | None = Field(None, ge=1)
-    top_p: float = Field(0.95, gt=0, le=1)
-    seed: int | None = Field(None, ge=0, lt=2**63)
-
-
-class Masked(_Request):
-    """A request of `/fill-mask`."""
-
-    texts: list[str] = Field(max_length=MOST_TEXTS)
-    top_k: int = Field(5, ge=1, le=100)
-
-
-class Search(_Request):
-    """A request of `/search`, which the page makes."""
-
-    text: str
-    k: int = Field(10, ge=1, le=100)
-
-
-class Rows(_Request):
-    """A request of `/predict`: a row has as many texts as the task."""
-
-    rows: list[str | Annotated[list[str], Field(max_length=64)]] = Field(
-        max_length=MOST_TEXTS
-    )
 
 
 def create_app(
@@ -141,7 +100,7 @@ class _Routes:
             self._metrics.observe_batch,
         )
         self._metrics.watch(lambda: self._queue.waiting)
-        kind = Kind("embed", self._model.embed)
+        kind = Kind((Embed.name,), self._model.vectors)
         self._search = PoemSearch(
             lambda texts: self._queue.answer(texts, kind), self._options.queue_size
         )
@@ -165,17 +124,11 @@ class _Routes:
         app.get("/metrics")(self.metrics)
         app.get("/v1/models")(self.models)
         app.get("/v1/models/{name:path}")(self.one_model)
-        for path, function, ability in (
-            ("/v1/embeddings", self.embeddings, model.embed),
-            ("/v1/completions", self.completions, model.write),
-            ("/similarity", self.similarity, model.similarity),
-            ("/paraphrase", self.paraphrase, model.paraphrase),
-            ("/fill-mask", self.fill_mask, model.fill_mask),
-            ("/predict", self.predict, model.predict),
-            ("/search", self.search, model.embed),
-        ):
-            if ability is not None:
-                app.post(path)(function)
+        for kind, route in ROUTES.items():
+            if kind.name in model.verbs:
+                app.post(route.path)(self._endpoint(kind, route))
+        if Embed.name in model.verbs:
+            app.post("/search")(self.search)
         files = resources.files("roformer_keras.server") / "page"
         for path, name, kind in (
             ("/", "page.html", "text/html"),
@@ -213,30 +166,43 @@ class _Routes:
 
     # === Answers ===
 
-    async def embeddings(
-        self, body: openai.Embeddings, request: fastapi.Request
-    ) -> JSONResponse:
+    def _endpoint(self, kind: type[Verb], route: Route) -> Callable:
+        """The function of a route of a verb."""
+        handlers = {Embed: self.embeddings, Generate: self.completions}
+        handler: Callable = handlers.get(kind, self.answers)
+
+        async def endpoint(body, request: fastapi.Request):
+            return await handler(kind, route, body, request)
+
+        # They are shown in the description of the API.
+        endpoint.__name__ = route.path.rpartition("/")[2].replace("-", "_")
+        endpoint.__doc__ = (inspect.getdoc(kind) or "").partition("\n")[0]
+        endpoint.__annotations__["body"] = request_model(kind, route)
+        return endpoint
+
+    async def embeddings(self, kind, route, body, request) -> JSONResponse:
         """Vectors of texts, as in OpenAI's API."""
         self._check_model(body.model)
         texts, dim = self._texts(body.input), self._model.dim
         if body.dimensions not in (None, dim):
             raise Refusal(400, f"the vectors have {dim} dimensions, no other number")
-        counts = await _tokenized(self._model.count_tokens, texts)
-        kind = Kind("embed", self._model.embed)
-        vectors = await self._answer(request, texts, kind, counts)
+        options = route.options(body, kind)
+        read = self._model.reader(self._model.verb(kind.name, **options))
+        counts = await _tokenized(read, [(text,) for text in texts])
+        vectors_of = functools.partial(self._model.vectors, **options)
+        queued = Kind((kind.name, *options.items()), vectors_of)
+        vectors = await self._answer(request, texts, queued, counts)
         answer = openai.embeddings_answer(
             vectors, sum(counts), self._model.name, body.encoding_format
         )
         # FastAPI would look at each number of a dict.
         return JSONResponse(answer)
 
-    async def completions(
-        self, body: openai.Completions, request: fastapi.Request
-    ) -> Any:
+    async def completions(self, kind, route, body, request) -> Any:
         """Continuations of prompts, as in OpenAI's API."""
         self._check_model(body.model)
         prompts = self._texts(body.prompt)
-        options, rows = body.options(), body.n or 1
+        options, rows = body.options() | route.options(body, kind), body.n or 1
         new = options["max_new_tokens"]
         self._check_tokens(new, rows)
         self._check_count(len(prompts) * rows)
@@ -254,77 +220,41 @@ class _Routes:
             return self._model.write(prompts, on_step=self._on_step, **options)
 
         if body.seed is None:
-            kind = Kind(("write", *options.items()), write, rows)
+            queued = Kind(("write", *options.items()), write, rows)
             counts = [new * rows] * len(ids)
-            written = await self._answer(request, ids, kind, counts)
+            written = await self._answer(request, ids, queued, counts)
         else:
             # With a seed, a text depends on its place in the list.
             self._check_tokens(new, rows * len(ids))
-            kind = Kind(object(), lambda lists: [write(lists[0])])
-            (written,) = await self._answer(request, [ids], kind)
+            queued = Kind(object(), lambda lists: [write(lists[0])])
+            (written,) = await self._answer(request, [ids], queued)
         return openai.completion_answer(written, tokens, self._model.name)
 
-    async def similarity(self, body: Pairs, request: fastapi.Request) -> dict:
-        """Cosines of pairs of texts."""
-        self._check_count(len(body.pairs))
-        pairs = [self._texts(pair) for pair in body.pairs]
-        counts = await _tokenized(self._model.count_tokens, pairs)
-        kind = Kind("pairs", self._model.similarity)
-        return {"similarity": await self._answer(request, body.pairs, kind, counts)}
-
-    async def paraphrase(self, body: Sentences, request: fastapi.Request) -> dict:
-        """Similar sentences, the nearest first."""
-        texts = self._texts(body.texts)
-        self._check_tokens(body.max_tokens, body.n)
-        fields = body.model_dump(exclude={"texts", "max_tokens"}, exclude_none=True)
-        options = {**fields, "max_new_tokens": body.max_tokens}
-        await _tokenized(self._model.prompt_ids, texts)
-
-        def answer(texts):
-            return self._model.paraphrase(texts, on_step=self._on_step, **options)
-
-        # Each alone: of so many rows a batch of several is hardly faster.
-        kind = Kind(object(), answer, self._options.max_batch)
-        found = await self._answer(request, texts, kind)
-        return {
-            "paraphrases": [
-                [{"text": text, "similarity": score} for text, score in own]
-                for own in found
-            ]
-        }
-
-    async def fill_mask(self, body: Masked, request: fastapi.Request) -> dict:
-        """The likeliest tokens for each `[MASK]`."""
-        texts = self._texts(body.texts)
-        for text in texts:
-            if "[MASK]" not in text:
-                raise Refusal(400, f"a text to fill must hold [MASK], got {text!r:.80}")
-        count = functools.partial(self._model.count_tokens, has_masks=True)
-        counts = await _tokenized(count, texts)
-
-        def answer(texts):
-            return self._model.fill_mask(texts, top_k=body.top_k)
-
-        kind = Kind(("masks", body.top_k), answer)
-        found = await self._answer(request, texts, kind, counts)
-        return {
-            "masks": [
-                [[vars(candidate) for candidate in mask] for mask in masks]
-                for masks in found
-            ]
-        }
-
-    async def predict(self, body: Rows, request: fastapi.Request) -> dict:
-        """Answers of a fine-tuned model."""
-        rows = [(row,) if isinstance(row, str) else tuple(row) for row in body.rows]
+    async def answers(self, kind, route, body, request) -> dict:
+        """The answers of any other verb."""
+        rows = route.rows(body)
         self._check_count(len(rows))
-        for row in rows:
+        for number, row in enumerate(rows):
             self._texts(row)
-        self._model.check_rows(rows)
-        counts = await _tokenized(self._model.count_tokens, rows)
-        # A model takes rows of one number of texts together.
-        kind = Kind(("predict", len(rows[0])), self._model.predict)
-        return {"answers": await self._answer(request, rows, kind, counts)}
+            if len(row) != len(rows[0]):
+                raise Refusal(
+                    400,
+                    "rows of a request must have as many texts as the first, "
+                    f"{len(rows[0])}; row {number} has {len(row)}",
+                )
+        options = route.options(body, kind)
+        verb = self._model.verb(kind.name, **options)
+        if isinstance(verb, Paraphrase):
+            self._check_tokens(verb.max_new_tokens, verb.n)
+        counts = await _tokenized(self._model.reader(verb), rows)
+        answer = functools.partial(self._model.answer, verb)
+        queued = Kind((kind.name, len(rows[0]), *options.items()), answer)
+        if isinstance(verb, Paraphrase):
+            # Each alone: of so many rows a batch of several is hardly faster.
+            answer = functools.partial(answer, on_step=self._on_step)
+            queued, counts = Kind(object(), answer, self._options.max_batch), []
+        answers = await self._answer(request, rows, queued, counts)
+        return {route.answers: list(map(_shown, answers))}
 
     async def search(self, body: Search, request: fastapi.Request) -> dict:
         """Lines of poems that are near to a text."""
@@ -416,6 +346,16 @@ class _Routes:
                 f"at most {limit} tokens can be written together, got {rows} texts of "
                 f"{count}: lower n or max_tokens, or send fewer prompts",
             )
+
+
+def _shown(answer: Mapping[str, Any]) -> Any:
+    """The answer of a verb as clients get it: that of one column alone."""
+    if "outputs" in answer:
+        outputs = answer["outputs"]
+        return [{"text": one["text"], "similarity": one["score"]} for one in outputs]
+    return next(
+        (answer[name] for name in ("similarity", "masks") if name in answer), answer
+    )
 
 
 async def _tokenized(function, rows) -> list:

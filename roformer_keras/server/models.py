@@ -1,4 +1,4 @@
-"""A source that answers requests, with one model in memory."""
+"""A model in memory, and the verbs that it answers."""
 
 import dataclasses
 import functools
@@ -10,22 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras import tasks
-from roformer_keras.data.vectors import pair_cosines
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.generation.paraphrase import Paraphrasing
-from roformer_keras.generation.served import ServedGenerator, is_served_generator
-from roformer_keras.models import RoFormerMaskedLM
-from roformer_keras.models.embedding import embed
-from roformer_keras.models.fill_mask import fill_mask
-from roformer_keras.registry import task_of
-from roformer_keras.tasks.labels import rounded
-from roformer_keras.tasks.load import model_class
-from roformer_keras.tasks.sources import load_encoder, load_tokenizer, load_writer
-from roformer_keras.training.results import load_finetuned
 from roformer_keras.types import Engine
+from roformer_keras.verbs.embed import Embed, VectorVerb
+from roformer_keras.verbs.fill_mask import FillMask
+from roformer_keras.verbs.registry import VERBS
+from roformer_keras.verbs.sources import load_source
+from roformer_keras.verbs.verb import Row, Verb
+from roformer_keras.verbs.writing import Generate, Paraphrase, WritingVerb
 
 _TEXT = "今天天气不错"
+# Names of verbs in `/v1/models` and on the page.
+_ABILITIES = {
+    "embed": "embed",
+    "similarity": "similarity",
+    "paraphrase": "paraphrase",
+    "generate": "write",
+    "fill-mask": "fill_mask",
+    "predict": "predict",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,18 +44,6 @@ class Written:
     text: str
     tokens: int
     is_ended: bool
-
-
-def served_class(source: str | os.PathLike) -> str:
-    """The name of the class that a source is served as; loads no weights.
-
-    Raises:
-        RoFormerError: the source cannot be read.
-    """
-    if is_served_generator(source):
-        return ServedGenerator.__name__
-    tuned = os.path.join(source, "preset")
-    return model_class(tuned if os.path.isdir(tuned) else source)
 
 
 def load_to_serve(
@@ -76,7 +67,7 @@ def load_to_serve(
 
 
 class ServedModel:
-    """A model, and what it can answer: the others of these functions are None.
+    """A model, and the verbs that it answers.
 
     Args:
         source: as `from_preset` takes it, or a folder of `finetune`.
@@ -85,30 +76,12 @@ class ServedModel:
 
     Attributes:
         name: str. By which clients know the model.
-        embed: function from texts to vectors, float32 `(texts, dim)`.
-        dim: int. Width of these vectors.
-        similarity: function from pairs of texts to cosines.
-        paraphrase: function of texts and options, see `Paraphrasing.paraphrase`.
-        write: function of the ids of prompts and options to a list of `Written` for
-            each.
-        stream: function of a prompt and options, see `TextGeneration.stream`, to pieces
-            of text, one for each token; "" where a token shows nothing yet, and for
-            the stop token.
-        fill_mask: function of texts and `top_k` to candidates.
-        predict: function from rows to answers as the command `predict` gives them.
+        verbs: by their names, with the options of the server.
+        dim: int. Width of vectors.
 
     Raises:
         RoFormerError: the source cannot be loaded.
     """
-
-    embed: Callable[[Sequence[str]], np.ndarray] | None = None
-    dim: int | None = None
-    similarity: Callable[[Sequence[tuple[str, str]]], list[float]] | None = None
-    paraphrase: Callable[..., list[list]] | None = None
-    write: Callable[..., list[list[Written]]] | None = None
-    stream: Callable[..., Iterator[str]] | None = None
-    fill_mask: Callable[..., list] | None = None
-    predict: Callable[[Sequence[tuple]], list[dict]] | None = None
 
     def __init__(
         self,
@@ -119,73 +92,88 @@ class ServedModel:
         # Not of the path as it is given, which may be ".".
         is_path = os.path.exists(source)
         self.name = Path(os.path.abspath(source)).name if is_path else str(source)
-        self._engine = engine
+        self._loaded = load_source(source, max_length=max_length)
+        self._model, self._tokenizer = self._loaded.model, self._loaded.tokenizer
         self._length = 512 if max_length is None else max_length
-        self._writer: Any = None
-        self._tokenizer: Any = None
-        self._task: Any = None
-        name = served_class(source)
-        if name == ServedGenerator.__name__:
-            self._set_writer(ServedGenerator(source))
-            return
-        if task_of(name):
-            lengths = {} if max_length is None else {"max_length": max_length}
-            self._set_task(load_finetuned(source, **lengths))
-        elif name in ("RoFormerCausalLM", "RoFormerSim", "RoFormerSeq2Seq"):
-            self._set_writer(load_writer(source))
-        else:
-            self._set_encoder(source, name == "RoFormerMaskedLM")
-        if engine != "keras" and self.write is None and self.paraphrase is None:
+        if self._loaded.tuned is not None:
+            self._length = self._model.max_length
+        self.verbs: dict[str, Verb] = {}
+        for kind in VERBS.values():
+            if kind.is_for(self._loaded):
+                options: dict[str, Any] = {"source": source}
+                if issubclass(kind, VectorVerb):
+                    options["max_length"] = self._length
+                if issubclass(kind, WritingVerb):
+                    options["engine"] = engine
+                self.verbs[kind.name] = verb = kind(**options)
+                if verb.use(self._loaded).has_choices:
+                    raise ConfigurationError(
+                        "a server answers rows of texts, and this task needs rows with "
+                        "choices: use roformer-keras predict"
+                    )
+        writes = any(isinstance(verb, WritingVerb) for verb in self.verbs.values())
+        if engine != "keras" and not writes:
             raise ConfigurationError(
                 f"the engine {engine!r} computes texts that are written, and {source} "
-                f"is a {name}, which writes none: leave the engine out"
+                f"is a {self._loaded.name}, which writes none: leave the engine out"
             )
 
     @property
     def abilities(self) -> list[str]:
-        """Names of the functions that it has."""
-        names = ("embed", "similarity", "paraphrase", "write", "fill_mask", "predict")
-        return [name for name in names if getattr(self, name) is not None]
+        """What it can answer."""
+        return [name for verb, name in _ABILITIES.items() if verb in self.verbs]
 
-    def warm_up(self) -> None:
-        """Compiles what a first request would wait for."""
-        short = _known_text(self._tokenizer)
-        # On TensorFlow on a CPU, XLA compiles single short texts from the third on.
-        single = (short, short, short, short * 4)
-        if self.embed is not None:
-            self.embed([short, short * 4])
-            for text in single:
-                self.embed([text])
-        # Programs are for lengths up to a limit, and numbers of texts.
-        if self.write is not None:
-            self.write([self._writer.as_ids(short)], max_new_tokens=120)
-        if self.paraphrase is not None:
-            self.paraphrase([short * 5], n=20, k=10, max_new_tokens=64)
-        if self.fill_mask is not None:
-            for text in single:
-                self.fill_mask([f"{text}[MASK]"], top_k=1)
-        if self.predict is not None and self.embed is None:
-            for text in single:
-                self.predict([(text,) * self._task.text_count])
+    @functools.cached_property
+    def dim(self) -> int:
+        model = getattr(self._model, "backbone", self._model)
+        return model.config.hidden_dim
 
-    def ends_text(self, token_id: int, options: Mapping[str, Any]) -> bool:
-        """True if a token ends a text."""
-        return token_id in self._writer._stop_ids(options.get("stop_tokens"))
+    def verb(self, name: str, **options: Any) -> Verb:
+        """A verb with the options of a request."""
+        return dataclasses.replace(self.verbs[name], **options)
 
-    def count_tokens(self, row: str | Sequence[str], has_masks: bool = False) -> int:
-        """The tokens that are read of a text, or of a row of texts.
+    def answer(self, verb: Verb, rows: Sequence[Row], **more: Any) -> list[dict]:
+        """The answers of a verb to rows, by the names of its columns.
 
         Args:
-            has_masks: bool. Whether each `[MASK]` is a token, and longer texts are
-                refused, not cut.
+            verb: as `verb` gives it.
+            rows: texts of each.
+            more: arguments of the method of the model, such as `on_step`.
+        """
+        loaded = verb.use(self._loaded)
+        columns = loaded.answer(list(rows), range(len(rows)), **more)
+        values = zip(*columns.values(), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in values]
+
+    def vectors(self, texts: Sequence[str], **options: Any) -> np.ndarray:
+        """Vectors of texts, float32 `(texts, dim)`; `options` are of `Embed`."""
+        loaded = self.verb("embed", **options).use(self._loaded)
+        return np.asarray(loaded.answer([(text,) for text in texts], ())["vector"])
+
+    def reader(self, verb: Verb) -> Callable[[Row], int]:
+        """A function that checks a row for a verb, and counts the tokens to read.
+
+        It raises ConfigurationError for a row that the model cannot answer, or that is
+        too long for a verb that cuts no texts.
+        """
+        check = verb.use(self._loaded).check
+
+        def read(row):
+            check(row)
+            return self.count_tokens(row, verb)
+
+        return read
+
+    def count_tokens(self, row: Row, verb: Verb) -> int:
+        """The tokens that a verb reads of a row.
 
         Raises:
-            ConfigurationError: a text with masks is longer.
+            ConfigurationError: a text is longer than the verb takes.
         """
-        texts = [row] if isinstance(row, str) else row
+        has_masks = isinstance(verb, FillMask)
         encode = functools.partial(self._tokenizer.encode, keep_mask=has_masks)
-        counts = [len(encode(text)[0]) for text in texts]
-        if has_masks:
+        counts = [len(encode(text)[0]) for text in row]
+        if has_masks or isinstance(verb, WritingVerb):
             self._check_length(max(counts))
         return sum(min(count, self._length) for count in counts)
 
@@ -195,7 +183,7 @@ class ServedModel:
         Raises:
             ConfigurationError: it cannot be continued, or is too long.
         """
-        ids = self._writer.as_ids(text)
+        ids = self._model.as_ids(text)
         self._check_length(len(ids))
         return ids
 
@@ -205,88 +193,65 @@ class ServedModel:
                 f"a text must have at most {self._length} tokens, got {count}"
             )
 
-    def check_rows(self, rows: list[tuple[str, ...]]) -> None:
-        """Raises ConfigurationError for rows that `predict` refuses together."""
-        self._task.check_rows(rows)
+    # === Texts that are written, token by token ===
 
-    # === By the class of the model ===
+    def ends_text(self, token_id: int, options: Mapping[str, Any]) -> bool:
+        """True if a token ends a text."""
+        return token_id in self._model._stop_ids(options.get("stop_tokens"))
 
-    def _set_encoder(self, source, fills_masks):
-        tokenizer = self._tokenizer = load_tokenizer(source)
-        if fills_masks:
-            model = RoFormerMaskedLM.from_preset(source, output_activation=None)
-            self.fill_mask = lambda texts, top_k: fill_mask(
-                model, tokenizer, texts, top_k
-            )
-        else:
-            model = load_encoder(source)
-            self._set_vectors(
-                lambda texts: embed(model, tokenizer, texts, self._length, verbose=0),
-                model.config.hidden_dim,
-            )
-
-    def _set_vectors(self, encode, dim):
-        self.embed, self.dim = lambda texts: encode(list(texts)), dim
-        self.similarity = lambda pairs: list(
-            map(rounded, pair_cosines(encode, *map(list, zip(*pairs, strict=True))))
-        )
-
-    def _set_task(self, tuned):
-        task = tuned.task
-        self._task = tuned
-        self._tokenizer, self._length = task.text_tokenizer(), task.max_length
-        if task.has_choices:
-            raise ConfigurationError(
-                "a server answers rows of texts, and this task needs rows with "
-                "choices: use roformer-keras predict"
-            )
-        if isinstance(task, tasks.RoFormerSentenceEncoder):
-            self._set_vectors(
-                lambda texts: task.encode(texts, verbose=0),
-                task.backbone.config.hidden_dim,
-            )
-        self.predict = lambda rows: task.to_json(list(rows))
-
-    def _set_writer(self, model):
-        self._writer, self._tokenizer = model, model.text_tokenizer()
-        if isinstance(model, Paraphrasing) and _has_vectors(model):
-            self._set_vectors(
-                lambda texts: model.encode(texts, max_length=self._length, verbose=0),
-                model.config.hidden_dim,
-            )
-
-            def paraphrase(texts, **options):
-                return model.paraphrase(
-                    texts, engine=self._engine, verbose=0, **options
-                )
-
-            self.paraphrase = paraphrase
-            return
-
-        def stream(prompt, **options):
-            return model._stream_steps(
-                prompt, engine=self._engine, shows_stop=False, **options
-            )
-
-        self.write, self.stream = self._write, stream
-
-    def _write(self, prompts, **options):
-        model = self._writer
-        n = options.pop("num_return_sequences", 1)
-        stops = model._stop_ids(options.get("stop_tokens"))
-        found = model.generate(
-            prompts,
-            num_return_sequences=n,
-            engine=self._engine,
-            verbose=0,
-            **options,
-        )
+    def write(
+        self, prompts: Sequence[Sequence[int]], on_step: Any = None, **options: Any
+    ) -> list[list[Written]]:
+        """The texts that continue the ids of prompts; `options` are of `Generate`."""
+        verb = self.verb("generate", **options)
+        assert isinstance(verb, Generate)
+        stops = self._model._stop_ids(verb.stop_tokens)
+        arguments = {**verb.arguments(), "return_scores": False}
+        found = self._model.generate(prompts, **arguments, on_step=on_step, verbose=0)
         return [[self._written(ids, stops) for ids in texts] for texts in found]
 
     def _written(self, ids, stops):
         is_ended = ids[-1] in stops
         shown = ids[:-1] if is_ended else ids
         return Written(self._tokenizer.decode(shown), len(ids), is_ended)
+
+    def stream(
+        self, prompt: str, on_token: Any = None, **options: Any
+    ) -> Iterator[str]:
+        """Pieces of a text, one for each token; "" where a token shows nothing yet."""
+        verb = self.verb("generate", **options)
+        assert isinstance(verb, Generate)
+        return self._model._stream_steps(
+            prompt, **verb.stream_arguments(), shows_stop=False, on_token=on_token
+        )
+
+    # === Before the first request ===
+
+    def warm_up(self) -> None:
+        """Compiles what a first request would wait for."""
+        short = _known_text(self._tokenizer)
+        # On TensorFlow on a CPU, XLA compiles single short texts from the third on.
+        single = (short, short, short, short * 4)
+        # Programs are for lengths up to a limit, and numbers of texts.
+        if Generate.name in self.verbs:
+            self.write([self.prompt_ids(short)], max_new_tokens=120)
+        if Paraphrase.name in self.verbs:
+            verb = self.verb(Paraphrase.name, n=20, k=10, max_new_tokens=64)
+            self.answer(verb, [(short * 5,)])
+        reads = [
+            verb
+            for verb in self.verbs.values()
+            if isinstance(verb, Embed | FillMask) or len(self.verbs) == 1
+        ]
+        for verb in reads:
+            if isinstance(verb, WritingVerb):
+                continue
+            mask = "[MASK]" if isinstance(verb, FillMask) else ""
+            count = len(verb.use(self._loaded).fields)
+            if isinstance(verb, Embed):
+                self.answer(verb, [(short,), (short * 4,)])
+            for text in single:
+                self.answer(verb, [(f"{text}{mask}",) * count])
 
 
 def _known_text(tokenizer):
@@ -299,11 +264,3 @@ def _known_text(tokenizer):
         if tokenizer.encode(token)[0][1:-1] == [token_id]
     )
     return f"{next(words, _TEXT)} " * len(_TEXT)
-
-
-def _has_vectors(model):
-    try:
-        model._check_vectors()
-    except ConfigurationError:
-        return False
-    return True

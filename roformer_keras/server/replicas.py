@@ -11,11 +11,12 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import one_line
 from roformer_keras.server.app import create_app
-from roformer_keras.server.models import load_to_serve, served_class
+from roformer_keras.server.models import load_to_serve
 from roformer_keras.server.options import ServerOptions
 from roformer_keras.server.protection import host_names
 from roformer_keras.server.run import find_address
 from roformer_keras.types import Engine
+from roformer_keras.verbs.sources import class_of
 
 _NAME = "roformer-keras"
 
@@ -54,7 +55,7 @@ def serve_replicas(
         RoFormerError: the source cannot be read.
     """
     # A wrong source or host is known before Ray is started.
-    served_class(source)
+    class_of(source)
     hosts = host_names(host, find_address(host, port)[4][0], allowed_hosts)
     with ray_of(address, num_replicas, cpus_per_replica):
         ray_serve = import_extra("ray.serve", "serve --engine ray")

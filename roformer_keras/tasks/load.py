@@ -37,9 +37,3 @@ def load_model(
         room = tasks if task_of(name) else models
         model = getattr(room, name)
         return model.from_preset(checkpoint, config=config, **options)
-
-
-def model_class(source: str | os.PathLike | Checkpoint, config=None) -> str:
-    """The name of the class that `load_model` loads a checkpoint as."""
-    with opened_checkpoint(source, config) as checkpoint:
-        return model_of(checkpoint)

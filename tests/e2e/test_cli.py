@@ -30,12 +30,12 @@ from common import run_main as run
 from sources import listing, packed, unpacked
 
 from roformer_keras import RoFormerBackbone, RoFormerMaskedLM, RoFormerTokenizer
-from roformer_keras.cli import embed as embed_command
 from roformer_keras.cli import main
 from roformer_keras.io.sources import open_source
 from roformer_keras.models import embedding
 from roformer_keras.models.embedding import embed
 from roformer_keras.models.fill_mask import fill_mask
+from roformer_keras.verbs.embed import Embed
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -211,7 +211,7 @@ def test_embed_writes_a_row_a_line_in_order(texts, vectors, cli):
 def test_embed_resumes_after_a_kill(name, tmp_path, monkeypatch, capsys):
     path = tmp_path / "texts.txt"
     path.write_text("".join(f"春天来了{n}\n" for n in range(10)), encoding="utf-8")
-    monkeypatch.setattr(embed_command, "_WINDOW", 3)
+    monkeypatch.setattr(Embed, "window", 3)
     words = (*EMBED, path, "--quiet", "-o")
     assert run(*words, tmp_path / f"whole-{name}", capsys=capsys)[0] == 0
     seen, compute = [], embedding.embed

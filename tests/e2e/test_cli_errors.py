@@ -5,8 +5,7 @@ from cli_errors import WITH_MODELS, check_error, fill_folder
 from common import CHARACTER, SMALL
 
 from roformer_keras import RoFormerSentenceEncoder, RoFormerTextClassifier
-from roformer_keras.cli import generate, similarity
-from roformer_keras.tasks import sources as models
+from roformer_keras.verbs import sources
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -24,9 +23,7 @@ def load_once():
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(generate, "load_model", cached(generate.load_model))
-        for command in (models, similarity):
-            patch.setattr(command, "load_sim", cached(models.load_sim))
+        patch.setattr(sources, "load_source", cached(sources.load_source))
         yield
 
 

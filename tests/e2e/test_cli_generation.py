@@ -18,8 +18,10 @@ from common import run_main as run
 from sources import listing, unpacked
 
 from roformer_keras import RoFormerCausalLM, RoFormerSim
-from roformer_keras.cli import generate, jobs, main, similarity
-from roformer_keras.tasks import sources as models
+from roformer_keras.cli import jobs, main
+from roformer_keras.verbs import sources
+from roformer_keras.verbs.embed import Similarity
+from roformer_keras.verbs.writing import Generate, Paraphrase
 
 PROMPTS = ["今天天气不错", "北京", "我爱北京天安门", "你好", "天气", "我", "今天", "门"]
 TEXTS = ["今天天气不错", "我爱北京", "你好"]
@@ -33,17 +35,13 @@ GENERATE = ("generate", "--source", GPT)
 PARAPHRASE = ("paraphrase", "--source", SIM)
 SIMILARITY = ("similarity", "--source", SIM)
 pytestmark = pytest.mark.usefixtures("eagerly")
-LOAD, LOAD_SIM = generate.load_model, models.load_sim
 
 
 @pytest.fixture(scope="module", autouse=True)
 def loaded_once():
     """Models with what was compiled of them serve every test."""
     patch = pytest.MonkeyPatch()
-    load, load_sim = functools.cache(LOAD), functools.cache(LOAD_SIM)
-    patch.setattr(generate, "load_model", lambda *given: load(*given[:-1], quiet=True))
-    for command in (models, similarity):
-        patch.setattr(command, "load_sim", load_sim)
+    patch.setattr(sources, "load_source", functools.cache(sources.load_source))
     yield
     patch.undo()
 
@@ -74,7 +72,7 @@ def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys):
     assert "roformer-keras: compiling steps, 4 x 48 tokens\n" in err
     assert listing(tmp_path) == ["out.jsonl", "prompts.txt"]
     found = json_lines(out.read_text(encoding="utf-8"))
-    model = generate.load_model(str(GPT), None, False, None, None, True)
+    model = Generate(source=str(GPT)).load_source().model
     # All at once, in other batches.
     expected = model.generate(
         PROMPTS,
@@ -109,7 +107,7 @@ def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys):
 
 def test_generate_has_the_options_of_the_method(tmp_path, capsys):
     path = write_lines(tmp_path / "x", PROMPTS[:4])
-    model = generate.load_model(str(GPT), None, False, None, None, True)
+    model = Generate(source=str(GPT)).load_source().model
     arguments = (*GENERATE, path, *SHORT, "--quiet")
     cuts = {"temperature": 0.5, "top_k": 7, "top_p": 0.8, "seed": 1}
     ends = {"stop_tokens": ["天", "日"], "min_length": 12, "seed": 2}
@@ -127,20 +125,21 @@ def test_generate_has_the_options_of_the_method(tmp_path, capsys):
         assert found == expected
 
 
-def test_the_source_tells_the_class(capsys):
+def test_the_source_tells_the_class():
     for source, flags, model, attention, remark in (
         (GPT, {}, "RoFormerCausalLM", "causal", False),
         (SIM, {}, "RoFormerSim", "unilm", False),
         (SIM, {"unilm": True}, "RoFormerSim", "unilm", False),
-        (SIM, {"name": "RoFormerCausalLM"}, "RoFormerCausalLM", "causal", False),
+        (SIM, {"model": "RoFormerCausalLM"}, "RoFormerCausalLM", "causal", False),
         (GPT, {"unilm": True}, "RoFormerCausalLM", "unilm", False),
         (CHARACTER, {}, "RoFormerCausalLM", "causal", True),
         (CHARACTER, {"unilm": True}, "RoFormerCausalLM", "unilm", False),
     ):
-        options = {"name": None, "unilm": False, "quiet": False, **flags}
-        loaded = LOAD(str(source), config=None, vocabulary=None, **options)
-        assert (type(loaded).__name__, loaded.config.attention) == (model, attention)
-        assert ("does not say that it was" in capsys.readouterr().err) == remark
+        verb = Generate(source=str(source), **flags)
+        loaded = verb.load_source()
+        found = type(loaded.model).__name__, loaded.model.config.attention
+        assert (loaded.name, *found) == (model, model, attention)
+        assert ("does not say that it was" in verb.use(loaded).remark) == remark
 
 
 def test_another_vocabulary_is_taken(tmp_path, monkeypatch, capsys):
@@ -173,7 +172,8 @@ def test_a_text_on_the_command_line_is_streamed_to_a_terminal(monkeypatch, capsy
 
 def test_what_is_compiled_for_a_stream_is_said_before_its_line(monkeypatch, capsys):
     model = RoFormerCausalLM.from_preset(GPT)
-    monkeypatch.setattr(generate, "load_model", lambda *arguments: model)
+    loaded = sources.LoadedSource("RoFormerCausalLM", model, model.tokenizer)
+    monkeypatch.setattr(sources, "load_source", lambda *given, **options: loaded)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     # As on a screen.
     monkeypatch.setattr(sys, "stderr", sys.stdout)
@@ -216,7 +216,7 @@ def test_a_bar_that_was_shown_is_ended(monkeypatch, capsys):
 
 
 def test_paraphrase_writes_what_the_method_returns(texts, capsys):
-    model = similarity.load_sim(str(SIM), None, None)
+    model = Similarity(source=str(SIM)).load_source().model
     for flags, options in (
         ((), {}),
         (
@@ -242,8 +242,10 @@ def test_paraphrase_writes_what_the_method_returns(texts, capsys):
 
 
 def test_similarity_takes_pairs_from_anywhere(pairs, tmp_path, monkeypatch, capsys):
-    expected = similarity.load_sim(str(SIM), None, None).similarity(
-        *zip(*PAIRS, strict=True)
+    expected = (
+        Similarity(source=str(SIM))
+        .load_source()
+        .model.similarity(*zip(*PAIRS, strict=True))
     )
     objects = write_lines(
         tmp_path / "y.jsonl",
@@ -283,7 +285,7 @@ def test_a_table_has_three_columns_whatever_is_in_the_texts(tmp_path, capsys):
 
 
 def test_a_text_without_outputs_has_a_row(monkeypatch, texts, tmp_path, capsys):
-    model = similarity.load_sim(str(SIM), None, None)
+    model = Paraphrase(source=str(SIM)).load_source().model
     monkeypatch.setattr(model, "_candidates", lambda text, written: [])
     out = tmp_path / "out.tsv"
     code, _, _ = run(*PARAPHRASE, texts, *FEW, "-o", out, capsys=capsys)
@@ -318,7 +320,7 @@ def test_a_resumed_job_ends_as_if_it_had_not_been_interrupted(
     verb, suffix, prompts, pairs, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(similarity, "_WINDOW", 1)
+    monkeypatch.setattr(Similarity, "window", 1)
     whole, out, partial = f"whole.{suffix}", f"out.{suffix}", f"out.{suffix}.partial"
     state = f"{out}.job.json"
     seeded = verb[0] != "similarity"
@@ -384,15 +386,15 @@ def turn():
 
 def before_each_window(act, patch):
     """Has similarity compute a pair at a time, and act with its number before it."""
-    patch.setattr(similarity, "_WINDOW", 1)
-    model = similarity.load_sim(str(SIM), None, None)
-    calls, compare = itertools.count(), model.similarity
+    patch.setattr(Similarity, "window", 1)
+    model = Similarity(source=str(SIM)).load_source().model
+    calls, encode = itertools.count(), model.encode
 
     def acting(*arguments, **options):
         act(next(calls))
-        return compare(*arguments, **options)
+        return encode(*arguments, **options)
 
-    patch.setattr(model, "similarity", acting)
+    patch.setattr(model, "encode", acting)
 
 
 @pytest.mark.parametrize(
@@ -478,7 +480,7 @@ def test_the_partial_of_another_job_is_not_touched(
 def test_an_output_may_lie_in_a_folder_of_the_model(
     pairs, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(similarity, "_WINDOW", 1)
+    monkeypatch.setattr(Similarity, "window", 1)
     folder = unpacked(SIM, tmp_path)
     (folder / "results").mkdir()
     for source, place in ((folder, folder), (tmp_path, tmp_path / folder.name)):

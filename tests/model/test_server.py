@@ -135,7 +135,7 @@ def test_a_completion_is_without_its_stop_token(gpt, place):
 
 def test_dimensions_are_refused_before_anything_is_computed():
     served, computed = ServedModel(SIM), []
-    served.embed = lambda texts: computed.append(texts) or np.zeros((len(texts), 32))
+    served.vectors = lambda texts: computed.append(texts) or np.zeros((len(texts), 32))
     with client_of(served) as client:
         error = post(client, "/v1/embeddings", 400, input=TEXTS, dimensions=8)["error"]
         assert "have 32 dimensions" in error["message"] and computed == []
@@ -163,9 +163,9 @@ def test_long_requests_are_tokenized_in_a_thread():
     served, threads = ServedModel(SIM), []
     count_tokens = served.count_tokens
 
-    def count(row):
+    def count(*arguments):
         threads.append(threading.get_ident())
-        return count_tokens(row)
+        return count_tokens(*arguments)
 
     served.count_tokens = count
     with client_of(served) as client:

@@ -20,6 +20,7 @@ LAYERS = (
     "cli",
     "server",
     "callbacks distributed keras_hub",
+    "verbs",
     "bert4keras export training verification",
     "tasks",
     "models",

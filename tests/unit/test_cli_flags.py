@@ -28,19 +28,21 @@ from roformer_keras.types import FileEncoding, FileFormat
 LINES = "config output overwrite quiet source text vocabulary"
 OPTIMIZER = "beta-1 beta-2 clip-norm ema epsilon optimizer weight-decay"
 RAY = (
-    "address batch-tokens cpus-per-worker engine gpus-per-worker num-workers "
+    "address cpus-per-worker engine gpus-per-worker num-workers "
     "encoding header on-bad-row output-format piece-rows"
 )
+# Texts that are written have --batch-size.
+READS = f"{RAY} batch-tokens"
 FLAGS = {
     "convert": "config dtype format ignore model overwrite private quiet vocabulary",
     "download": "base-url folder quiet",
-    "embed": f"{RAY} config dtype fields format max-length no-normalize output "
+    "embed": f"{READS} config dtype fields format max-length no-normalize output "
     "overwrite quiet source vocabulary",
     "evaluate": "batch-size fields json length-penalty max-new-tokens num-beams output "
     "encoding format header on-bad-row overwrite quiet tokenize",
     "export": "calibration-texts config format generator int8 json overwrite "
     "vocabulary",
-    "fill-mask": f"{RAY} config fields json output overwrite quiet source top-k "
+    "fill-mask": f"{READS} config fields json output overwrite quiet source top-k "
     "vocabulary",
     "finetune": f"{OPTIMIZER} accumulation adversarial-epsilon batch-size "
     "class-weights config coordinator crf data dropout dtype encoding epochs fields "
@@ -62,7 +64,7 @@ FLAGS = {
     "paraphrase": f"{LINES} {RAY} batch-size fields k masked-positions max-length "
     "max-new-tokens n seed temperature top-k top-p worker-engine",
     "port": "output overwrite",
-    "predict": f"{RAY} fields format output overwrite quiet text",
+    "predict": f"{READS} fields format output overwrite quiet text",
     "pretrain": f"{OPTIMIZER} accumulation average-checkpoints batch-size "
     "config coordinator dtype encoding evaluate-every evaluation-batches fields format "
     "group header "
@@ -75,8 +77,8 @@ FLAGS = {
     "max-batch max-body max-characters max-connections max-length max-texts max-tokens "
     "num-replicas port queue-size quiet read-timeout timeout turn-tokens "
     "worker-engine",
-    "similarity": f"{RAY} config fields format max-length output overwrite pair quiet "
-    "source vocabulary",
+    "similarity": f"{READS} config fields format max-length output overwrite pair "
+    "quiet source vocabulary",
     "tokenize": "decode json max-length source vocabulary",
     "verify": "against bert4keras config json lengths published python quiet "
     "reference save-reference",

@@ -77,8 +77,7 @@ PACKAGE = ROOT / "roformer_keras"
 OWNERS = {
     "server": "serve",
     "training/results.py": "finetune",
-    # A remark.
-    "tasks/sources.py": "generate",
+    "verbs/writing.py": "generate",
     # As all commands that run on Ray.
     "distributed": "embed",
 }

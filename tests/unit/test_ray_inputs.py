@@ -107,7 +107,7 @@ def test_cells_may_be_long(tmp_path):
 
 
 def test_options_that_break_a_rule():
-    counts = ("num_workers", "cpus_per_worker", "batch_tokens", "piece_rows")
+    counts = ("num_workers", "cpus_per_worker", "piece_rows")
     cases = [
         *(
             (name, value, "an integer of at least 1")

@@ -63,7 +63,7 @@ def main(arguments=None):
         texts = [line for line, *_ in poem_rows()]
         if options.source != SOURCE:
             texts = texts[:LINES_OF_OTHERS]
-        expected = model.embed(texts)
+        expected = model.vectors(texts)
         # As the server does: the pauses of clients are not what is measured.
         gc.freeze()
         for clients in options.clients:
@@ -202,7 +202,7 @@ def rate_of_encode(model, texts, batch, seconds):
     count, start = 0, time.perf_counter()
     while (spent := time.perf_counter() - start) < seconds:
         at = count % (len(texts) - batch)
-        model.embed(texts[at : at + batch])
+        model.vectors(texts[at : at + batch])
         count += batch
     return count / spent
 

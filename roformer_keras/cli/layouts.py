@@ -1,0 +1,92 @@
+"""Flags that several commands share: layouts of files, and how a job runs."""
+
+import dataclasses
+
+from roformer_keras.types import (
+    Engine,
+    EngineOrRay,
+    FileEncoding,
+    FileFormat,
+    FileHeader,
+    RunsOn,
+)
+
+TABLE = f"{__name__}.TableLayout"
+PAIRS = f"{__name__}.PairLayout"
+TRAINED = f"{__name__}.TrainedLayout"
+JOB = f"{__name__}.JobFlags"
+WRITING_JOB = f"{__name__}.WritingJobFlags"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableLayout:
+    """How a file of texts is laid out; arguments of `data.files.read_table`.
+
+    Args:
+        fields: column or key of the texts (default: text).
+        format: of the file, if its extension does not say it.
+        header: first if the first row of a table names its columns, none if it does
+            not (default: it does if it has the names of the fields).
+        encoding: of a text file; auto looks for a byte-order mark, or tries UTF-8 and
+            GB18030.
+    """
+
+    fields: tuple[str, ...] = ()
+    format: FileFormat | None = None
+    header: FileHeader | None = None
+    encoding: FileEncoding | None = "utf-8"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PairLayout(TableLayout):
+    """How a file of pairs is laid out.
+
+    Args:
+        fields: keys or columns of the two texts (default: first,second, or the first
+            two columns).
+        encoding: of a text file, as in `embed`.
+    """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainedLayout(TableLayout):
+    """How a file for a fine-tuned model is laid out.
+
+    Args:
+        fields: columns or keys of the texts (default: as in training; the first columns
+            of standard input, and of a .txt that lacks those).
+        header: first if the first row of a table names its columns, none if it does
+            not (default: as in training).
+        encoding: of a text file, as in `embed` (default: as in training).
+    """
+
+    encoding: FileEncoding | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobFlags:
+    """How a job runs.
+
+    Args:
+        engine: ray computes in many processes, see `embed`.
+        overwrite: replace the output.
+        quiet: show no progress and no remarks.
+    """
+
+    engine: RunsOn = "keras"
+    overwrite: bool = False
+    quiet: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WritingJobFlags(JobFlags):
+    """How a job that writes texts runs.
+
+    Args:
+        engine: what computes the steps; all but keras need roformer-keras[export]; int8
+            has weights in 8 bits; ray computes in many processes, see `embed`.
+        worker_engine: the engine of each process of a Ray.
+    """
+
+    engine: EngineOrRay = "keras"  # type: ignore[assignment]  # More than its base.
+    worker_engine: Engine = "keras"

@@ -1,0 +1,240 @@
+"""The commands of the verbs, from the flags to a job in this process or on Ray."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from roformer_keras.cli import interrupts, layouts
+from roformer_keras.cli.flags import find_class
+from roformer_keras.cli.jobs import open_job
+from roformer_keras.cli.terminal import (
+    log_to_stderr,
+    remark,
+    remark_source,
+    shows_progress,
+    start_backend,
+)
+from roformer_keras.cli.texts import (
+    answer_lines,
+    check_ending,
+    check_inputs,
+    output_style,
+)
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.hub.catalog import checkpoint_files, resolve
+from roformer_keras.io.journal import digest, fingerprints, run_metadata
+
+if TYPE_CHECKING:
+    from roformer_keras.verbs.verb import Verb
+
+# The tables of flags of these commands, see `cli.main`.
+TABLES = {"ray": "roformer_keras.distributed.options.RayOptions"}
+# Rows without an answer that are shown at the end.
+_SHOWN = 3
+
+
+class VerbCommand:
+    """A verb with the flags of its command.
+
+    Args:
+        verb: full name of the class of the verb.
+        flags: options of the verb, of the layout of a file, of the job and of Ray, by
+            the keywords of `cli.flags`.
+        layout: full name of the class of the layout.
+
+    Attributes:
+        verb: the verb, with its options.
+        layout: arguments of readers of files, by name.
+        overwrite, quiet: flags of the job.
+
+    Raises:
+        ConfigurationError: an option breaks its rule, or is for `--engine ray`.
+    """
+
+    def __init__(
+        self, verb: str, flags: Mapping[str, Any], layout: str = layouts.TABLE
+    ):
+        kind: type[Verb] = find_class(verb)
+        job = vars(_select(find_class(layouts.WRITING_JOB), flags))
+        self._on_ray = job["engine"] == "ray"
+        self._output = flags["output"]
+        self.overwrite, self.quiet = job["overwrite"], job["quiet"]
+        self._ray = {
+            name.removeprefix("ray."): value
+            for name, value in flags.items()
+            if name.startswith("ray.")
+        }
+        if not self._on_ray:
+            others = ["worker_engine"] if job["worker_engine"] != "keras" else []
+            for name in (*self._ray, *others):
+                raise ConfigurationError(
+                    f"--{name.replace('_', '-')} needs --engine ray, which starts "
+                    "several processes"
+                )
+        engine = job["worker_engine" if self._on_ray else "engine"]
+        self.verb = _select(kind, {**flags, "engine": engine})
+        self.layout = vars(_select(find_class(layout), flags))
+        if not self.quiet and "source" not in flags:
+            remark_source(self.verb.source)
+
+    # === In this process ===
+
+    def load(self, inputs: Sequence[tuple]) -> Any:
+        """The loaded verb, which can answer all inputs."""
+        loaded = self.verb.load()
+        if loaded.remark and not self.quiet:
+            remark(loaded.remark)
+        check_inputs(inputs, loaded.check)
+        return loaded
+
+    def run(
+        self,
+        inputs: Sequence[tuple],
+        *,
+        style: str | None = None,
+        extras: Sequence[Mapping] = (),
+        lines: Callable | None = None,
+        loaded: Any = None,
+        endings: Sequence[str] = (".jsonl", ".tsv"),
+    ) -> None:
+        """Answers inputs in this process, and prints the name of the output at the end.
+
+        Args:
+            inputs: pairs of where a row comes from, and the texts of the row.
+            style: as in `answer_lines`.
+            extras: what names each row besides its texts.
+            lines: function from rows, answers and `Job` to lines, in place of
+                `answer_lines`; or to bytes, for a file of another kind.
+            loaded: the loaded verb, if it is known to answer the inputs.
+            endings: extensions that the output may have.
+        """
+        from roformer_keras.progress import progress_bar
+
+        check_ending(self._output, *endings)
+        style = style or output_style(self._output)
+        rows, count, window = [row for _, row in inputs], len(inputs), self.verb.window
+        metadata = self._metadata(rows, extras)
+        seed = getattr(self.verb, "seed", None)
+        with open_job(self._output, metadata, seed, self.overwrite) as job:
+            self._remark_resumed(job.done, count)
+            with _kept(lambda: job.partial and job.done, count, job.partial):
+                start_backend()
+                if "seed" in self.verb.option_names():
+                    self.verb = dataclasses.replace(self.verb, seed=job.seed)
+                loaded = loaded or self.load(inputs)
+                show = shows_progress(self.quiet)
+                bar = progress_bar(show, total=count, initial=job.done)
+                with bar, log_to_stderr(self.quiet):
+                    while job.done < count:
+                        interrupts.check()
+                        part = slice(job.done, job.done + window)
+                        batch = rows[part]
+                        numbers = range(job.done, job.done + len(batch))
+                        answers = loaded.answer(batch, numbers)
+                        if lines is not None:
+                            written = lines(batch, answers, job)
+                        else:
+                            written = answer_lines(batch, answers, style, extras[part])
+                        job.write(written, len(batch))
+                        bar.update(len(batch))
+                interrupts.check()
+        if self._output != "-":
+            print(self._output)
+
+    def _metadata(self, rows, extras):
+        """What distinguishes this job from others on the same inputs."""
+        verb = self.verb
+        files = {"config": verb.config, "vocabulary": verb.vocabulary}
+        # Lines of another size of batch are of the same job.
+        options = verb.options("seed", "batch_size", "batch_tokens")
+        settings = {
+            "command": verb.name,
+            **options,
+            "source": os.path.abspath(resolve(verb.source)),
+            **files,
+            "seed": getattr(verb, "seed", None),
+        }
+        stamps = {
+            name: fingerprints([file] if file else []) for name, file in files.items()
+        }
+        stamps["source"] = fingerprints(checkpoint_files(verb.source))
+        texts = [rows, extras] if any(extras) else rows
+        return run_metadata(settings, {**stamps, "texts": digest(texts)})
+
+    # === On Ray ===
+
+    def runs_on_ray(self, file: str | None, texts: Any = None) -> bool:
+        """Runs the job with `--engine ray`; False without.
+
+        Args:
+            file: path, folder, pattern or URI of the files.
+            texts: what was given instead of a file, which is an error then.
+        """
+        if not self._on_ray:
+            return False
+        from roformer_keras.distributed.job import FolderJob
+        from roformer_keras.distributed.options import RayOptions
+        from roformer_keras.progress import progress_bar
+
+        stated = {name: value for name, value in self.layout.items() if value}
+        format, fields = stated.pop("format", None), self.verb.fields
+        settings, output = RayOptions(**{**stated, **self._ray}), self._output
+        if file is None or file == "-" or texts is not None or output == "-":
+            raise ConfigurationError(
+                "--engine ray reads files and writes a folder: give both, as in "
+                "FILES --output FOLDER"
+            )
+        if settings.fields and fields and len(settings.fields) != len(fields):
+            raise ConfigurationError(
+                f"--fields must name {len(fields)} columns, got "
+                f"{', '.join(settings.fields)}"
+            )
+        job = FolderJob(
+            self.verb, file, output, settings, format=format, overwrite=self.overwrite
+        )
+        with job:
+            self._remark_resumed(job.rows_done, job.rows)
+            show = shows_progress(self.quiet)
+            with (
+                _kept(lambda: job.rows_done, job.rows, output),
+                progress_bar(show, total=job.rows, initial=job.rows_done) as bar,
+            ):
+                for result in job.run():
+                    bar.update(result["rows"])
+                    interrupts.check()
+                interrupts.check()
+                bad = job.bad_rows()
+                job.finish(len(bad))
+        if bad and not self.quiet:
+            remark(f"{len(bad)} of {job.rows} have no answer; {output} lists them:")
+            shown = [f"{one['place']}: {one['error']}" for one in bad[:_SHOWN]]
+            for line in [*shown, *["..."] * (len(bad) > _SHOWN)]:
+                remark(f"  {line}")
+        print(output)
+        return True
+
+    def _remark_resumed(self, done, count):
+        if done and not self.quiet:
+            remark(f"resuming after {done} of {count}")
+
+
+@contextmanager
+def _kept(done: Callable[[], Any], count: int, place: Any) -> Iterator[None]:
+    """Says what is kept, and where, if the block ends by an exception."""
+    try:
+        yield
+    except BaseException:
+        if number := done():
+            remark(
+                f"{number} of {count} are kept in {place}; run the same command again "
+                "to resume"
+            )
+        raise
+
+
+def _select(kind, flags):
+    """A dataclass made of the flags that are its fields."""
+    names = {field.name for field in dataclasses.fields(kind) if field.init}
+    return kind(**{name: flags[name] for name in names & flags.keys()})

@@ -1,0 +1,12 @@
+"""All verbs."""
+
+from roformer_keras.verbs.embed import Embed, Similarity
+from roformer_keras.verbs.fill_mask import FillMask
+from roformer_keras.verbs.predict import Predict
+from roformer_keras.verbs.verb import Verb
+from roformer_keras.verbs.writing import Generate, Paraphrase
+
+VERBS: dict[str, type[Verb]] = {
+    kind.name: kind
+    for kind in (Embed, Similarity, Predict, Generate, Paraphrase, FillMask)
+}

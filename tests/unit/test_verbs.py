@@ -1,0 +1,136 @@
+"""Each surface has the options of its verb, and those that a verb gets."""
+
+import argparse
+import dataclasses
+import importlib
+
+import pytest
+from common import ROOT
+
+from roformer_keras.checks import number
+from roformer_keras.cli import layouts
+from roformer_keras.cli.flags import add_flags, find_class
+from roformer_keras.cli.main import _add_flags, find_commands
+from roformer_keras.cli.verbs import VerbCommand
+from roformer_keras.distributed import dataset
+from roformer_keras.distributed.options import RayOptions
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.server.requests import ROUTES, request_model
+from roformer_keras.verbs import writing
+from roformer_keras.verbs.registry import VERBS
+from roformer_keras.verbs.writing import Generate
+
+# What a command or a request has besides the options of its verb.
+OTHER_FLAGS = {
+    *("help", "file", "text", "texts", "pair", "output", "as_json"),
+    *("fields", "format", "header", "encoding"),
+    *("engine", "worker_engine", "overwrite", "quiet"),
+    *(f"ray.{field.name}" for field in dataclasses.fields(RayOptions)),
+}
+OTHER_FIELDS = {
+    "embed": {"input", "model", "encoding_format", "dimensions", "user"},
+    "generate": {
+        *("prompt", "model", "stream", "stream_options", "user", "echo", "logprobs"),
+        *("best_of", "suffix", "logit_bias", "frequency_penalty", "presence_penalty"),
+    },
+    "similarity": {"pairs"},
+    "paraphrase": {"texts"},
+    "fill-mask": {"texts"},
+    "predict": {"rows"},
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Repeating(Generate):
+    """Continuations of prompts.
+
+    Args:
+        repetition_penalty: logits of tokens that are there are divided by it.
+    """
+
+    repetition_penalty: float = number(1.0, above=0)
+
+
+def flags_of(add, *arguments):
+    parser = argparse.ArgumentParser()
+    add(parser, *arguments)
+    return {action.dest: action for action in parser._actions}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_command_has_the_options_of_its_verb(name):
+    module, kind = find_commands()[name], VERBS[name]
+    assert find_class(module.VERB) is kind
+    found = flags_of(_add_flags, module)
+    assert found.keys() - OTHER_FLAGS == {*kind.option_names()} - {"engine"}
+    for field in dataclasses.fields(kind):
+        if field.init and field.name != "engine":
+            assert found[field.name].help, field.name
+    lines = ROOT / "roformer_keras" / "cli" / f"{module.__name__.split('.')[-1]}.py"
+    assert len(lines.read_text(encoding="utf-8").splitlines()) <= 60
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_function_on_a_dataset_has_the_options_of_its_verb(name):
+    function = getattr(dataset, name.replace("-", "_"))
+    with pytest.raises(ConfigurationError, match="has no option nonsense") as error:
+        function(None, "x", nonsense=1)
+    known = error.value.message.partition("it has ")[2].split(", ")
+    assert known == VERBS[name].option_names()
+    # The names are those that the docstring of the class lists.
+    assert VERBS[name].of({"source": "x"}).source == "x"
+
+
+@pytest.mark.parametrize("kind", ROUTES)
+def test_a_route_has_the_options_of_its_verb(kind):
+    route = ROUTES[kind]
+    options, left_out = {*kind.option_names()}, {*route.left_out}
+    # No name is of an option that is gone.
+    shared = {"source", "config", "vocabulary", "batch_tokens", "batch_size", "engine"}
+    assert left_out - shared <= options
+    assert route.renamed.keys() | route.changes.keys() <= options
+    expected = {route.renamed.get(name, name) for name in options - left_out}
+    found = {*request_model(kind, route).model_fields}
+    assert found - OTHER_FIELDS[kind.name] == expected
+    assert {*VERBS.values()} == {*ROUTES}
+
+
+def test_a_new_option_is_one_field(monkeypatch):
+    """As in CONTRIBUTING.md: command, job on Ray, dataset, HTTP, and the method."""
+    monkeypatch.setattr(writing, "Generate", Repeating)
+    command = importlib.import_module("roformer_keras.cli.generate")
+    found = flags_of(_add_flags, command)["repetition_penalty"]
+    assert found.option_strings == ["--repetition-penalty"]
+    assert found.help.startswith("logits of tokens that are there are divided by it")
+    assert found.type("1.5") == 1.5
+    with pytest.raises(argparse.ArgumentTypeError, match="a finite number above 0"):
+        found.type("0")
+    # The job of a command, in this process and on Ray.
+    for engine in ("keras", "ray"):
+        flags = {"repetition_penalty": 1.5, "engine": engine, "output": "out"}
+        verb = VerbCommand(command.VERB, {**flags, "source": "x"}).verb
+        assert isinstance(verb, Repeating)
+        assert verb.arguments()["repetition_penalty"] == 1.5
+    monkeypatch.setattr(dataset, "Generate", Repeating)
+    given = []
+    monkeypatch.setattr(dataset, "map_texts", lambda *of, **options: given.append(of))
+    dataset.generate(None, "x", repetition_penalty=1.5)
+    assert given[0][1].arguments()["repetition_penalty"] == 1.5
+    route = ROUTES[Generate]
+    body = request_model(Repeating, route)(prompt="今", repetition_penalty=1.5)
+    assert route.options(body, Repeating) == {"repetition_penalty": 1.5}
+    with pytest.raises(ValueError, match="greater than 0"):
+        request_model(Repeating, route)(prompt="今", repetition_penalty=0)
+
+
+def test_options_of_one_name_are_those_of_the_last_class():
+    """A job names its engines, of which a verb has some."""
+    classes = [Generate, find_class(layouts.WRITING_JOB)]
+    found = flags_of(add_flags, lambda: None, None, None, classes)
+    assert "ray" in found["engine"].choices
+    assert (
+        "ray"
+        not in flags_of(add_flags, lambda: None, None, None, [Generate])[
+            "engine"
+        ].choices
+    )
