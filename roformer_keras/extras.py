@@ -1,6 +1,7 @@
 """Libraries that only some features need, and the extra that installs each."""
 
 import importlib
+import importlib.util
 from typing import Any
 
 from roformer_keras.errors import ConfigurationError
@@ -13,9 +14,15 @@ _EXTRAS = {
     "excel": ("openpyxl",),
     "ray": ("ray",),
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
-    "export": ("nncf", "onnx", "onnxruntime", "openvino"),
+    "export": ("nncf", "onnx", "onnxruntime"),
+    "openvino": ("openvino",),
 }
 _EXTRA_OF = {name: extra for extra, names in _EXTRAS.items() for name in names}
+
+
+def is_installed(name: str) -> bool:
+    """True if there is a module of that name, which is not imported yet."""
+    return importlib.util.find_spec(name) is not None
 
 
 def import_extra(name: str, purpose: str) -> Any:

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from roformer_keras import quirks
+from roformer_keras.checks import check_choice
 from roformer_keras.data.adapters import call_without_wait
 from roformer_keras.data.devices import uneven_batches
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.inference import Structure, for_any_shape, inference_of
+from roformer_keras.inference import ENGINES, Structure, for_any_shape, inference_of
 from roformer_keras.layers.fused import fused
 from roformer_keras.processes import refuse_forked_process
 
@@ -39,8 +41,35 @@ class FastInference(_Model):
     predict_function: Any
     # See `inference.inference_of`.
     _inference: Any = None
+    _engine = "auto"
     # The structure for which Keras made its functions.
     _made_for: Structure | None = None
+
+    @property
+    def engine(self) -> str:
+        """What computes texts: `"keras"`, `"openvino"` or `"openvino-int8"`.
+
+        Assign one of them, or `"auto"`, the default: OpenVINO where that is installed
+        and Keras runs on a CPU, for models in float32 or bfloat16 that it can compute;
+        else Keras. With float weights, answers are those of Keras up to rounding; with
+        `"openvino-int8"`, kernels and embeddings are rounded to 8 bits. Calls, and
+        `predict` and `evaluate` of ids, are computed by Keras in any case.
+
+        Raises:
+            ConfigurationError: there is no such engine.
+
+        Example:
+            >>> model = roformer_keras.RoFormerMaskedLM.from_preset("roformer-char")
+            >>> model.engine = "keras"
+            >>> model.engine
+            'keras'
+        """
+        return inference_of(self).chosen_engine(self._engine)
+
+    @engine.setter
+    def engine(self, engine: str) -> None:
+        check_choice("engine", engine, ENGINES)
+        self._engine = engine
 
     def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
         """As in Keras, as `.keras` or a folder; Keras cannot read its `.h5` of these.
@@ -139,6 +168,9 @@ class FastInference(_Model):
     def make_train_function(self, force: bool = False) -> Any:
         """As `make_predict_function`."""
         self._drop_old_functions()
+        for layer in quirks.nested_layers(self):
+            if isinstance(layer, keras.Model):
+                inference_of(layer).release()
         optimizer = self.optimizer if self.compiled else None
         if optimizer is not None and not optimizer.built:
             # TensorFlow traces a step that makes variables twice.

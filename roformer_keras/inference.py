@@ -1,16 +1,28 @@
 """Outputs of a model, by compiled functions that are kept with it."""
 
+import functools
+import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import keras
 import numpy as np
 
 from roformer_keras import quirks
-from roformer_keras.compiled import Compiled, general_specs
-from roformer_keras.errors import CheckpointError
+from roformer_keras.checks import check_choice
+from roformer_keras.compiled import Compiled, WeightValues, general_specs, is_on_cpu
+from roformer_keras.engines.forward import ModelProgram
+from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.extras import is_installed
+from roformer_keras.layers.block import RoFormerBlock
 from roformer_keras.layers.fused import fused, runs_on_cpu
-from roformer_keras.types import Shape
+from roformer_keras.types import Engine, Shape
+
+_LOGGER = logging.getLogger(__name__)
+ENGINES = get_args(Engine)
+# Calls in a row that found other weights, after which Keras computes: the model is
+# being trained between them, and a program would be compiled for each.
+_MAX_NEW_WEIGHTS = 2
 
 # Lengths of one row that XLA computes on TensorFlow's CPUs, in float32. There is little
 # but reading of weights then, which TensorFlow's own products rearrange at each call.
@@ -30,21 +42,25 @@ def inference_of(model: keras.Model) -> "Inference":
     return inference
 
 
-def run_model(model: keras.Model, inputs: dict[str, np.ndarray]) -> Any:
+def run_model(
+    model: keras.Model, inputs: dict[str, np.ndarray], engine: str = "keras"
+) -> Any:
     """The outputs of a functional model, without the overhead of `predict`.
 
     Args:
         model: functional Keras model that takes a dict.
         inputs: arrays as it takes them, of one number of rows and one length; or of
             one number of groups, of rows in a group, and one length.
+        engine: one of `ENGINES`, see `Inference.chosen_engine`.
 
     Returns:
         NumPy arrays, nested as the model's outputs are.
 
     Raises:
         CheckpointError: an output is not a number.
+        ConfigurationError: the engine cannot compute the model.
     """
-    return inference_of(model).outputs(inputs)
+    return inference_of(model).outputs(inputs, engine)
 
 
 class Inference:
@@ -64,6 +80,9 @@ class Inference:
         # Name -> version and object.
         self._kept: dict[str, tuple] = {}
         self._short_rows = 0
+        self._values: WeightValues | None = None
+        self._new_weights = 0
+        self._is_named = False
 
     def structure(self) -> "Structure":
         """That of the model as it is; drops what was made for another."""
@@ -109,6 +128,102 @@ class Inference:
             self._structure.read()
         return outputs
 
+    # === Engines other than Keras ===
+
+    def weight_values(self) -> WeightValues:
+        """The weights, as the same object as long as none has another value.
+
+        A version for `keep`, of programs that hold weights. It holds the values too.
+        """
+        if self._values is None or self._values.have_changed():
+            self._values = WeightValues(self._model.weights)
+        return self._values
+
+    def chosen_engine(self, engine: str) -> str:
+        """The engine that computes the model as it is.
+
+        `"auto"` is OpenVINO where that is installed and Keras runs on a CPU, for models
+        in float32 or bfloat16 that it can compute; else Keras.
+
+        Raises:
+            ConfigurationError: there is no such engine.
+        """
+        check_choice("engine", engine, ENGINES)
+        self.structure()
+        return self._chosen(engine)
+
+    def _chosen(self, engine):
+        """As `chosen_engine`, where the structure has just been looked at."""
+        if engine != "auto":
+            return engine
+        return self._get("engine", self._best_engine)
+
+    def _best_engine(self):
+        model = self._model
+        assert self._structure is not None
+        is_possible = (
+            self._structure.dtype is not None
+            and not getattr(model, "run_eagerly", False)
+            and is_installed("openvino")
+            and is_on_cpu(model.weights)
+        )
+        return "openvino" if is_possible else "keras"
+
+    def release(self) -> None:
+        """Drops the programs of other engines, and the values that they were made of.
+
+        Training does so: else the weights are held twice.
+        """
+        self._values, self._new_weights = None, 0
+        for name in [*filter(_is_program, self._kept)]:
+            del self._kept[name]
+
+    def program(
+        self, engine: str, name: str, make: Callable, version: Any = None
+    ) -> Any:
+        """A program that holds the weights, or None where Keras is to compute.
+
+        Args:
+            engine: one of `ENGINES`.
+            name: str. There is one program of a name and an engine.
+            make: function from the chosen engine, and True for bfloat16, to the
+                program.
+            version: as in `keep`.
+
+        Raises:
+            ConfigurationError: the engine was asked for and cannot compute the model.
+        """
+        chosen = self.chosen_engine(engine)
+        if chosen == "keras":
+            return None
+        version = self.weight_values(), version
+        name = f"{name} of {chosen}"
+        if self.keeps(name) and self._kept[name][0] == version:
+            self._new_weights = 0
+            return self._kept[name][1]
+        self._new_weights += 1
+        if engine == "auto" and self._new_weights > _MAX_NEW_WEIGHTS:
+            return None
+        assert self._structure is not None
+        is_bfloat16 = self._structure.dtype == "bfloat16"
+        try:
+            program = self._get(
+                name, functools.partial(make, chosen, is_bfloat16), version
+            )
+        except ConfigurationError as error:
+            if engine != "auto":
+                raise
+            _LOGGER.info(f"computing with Keras: {error}")
+            self._kept["engine"] = None, "keras"
+            return None
+        if not self._is_named:
+            self._is_named = True
+            _LOGGER.info(f"computing texts with the engine {chosen!r}")
+        return program
+
+    def _network(self, engine, is_bfloat16):
+        return ModelProgram(self._model, engine.endswith("int8"), is_bfloat16)
+
     # === The call of a model, outside a graph ===
 
     def call(self, call: Callable, inputs: Any) -> Any:
@@ -145,12 +260,15 @@ class Inference:
 
     # === Outputs of arrays ===
 
-    def outputs(self, inputs: Mapping[str, np.ndarray]) -> Any:
+    def outputs(self, inputs: Mapping[str, np.ndarray], engine: str = "keras") -> Any:
         """As `run_model`."""
+        program = self.program(engine, "network", self._network)
+        if program is not None:
+            return _checked(program(inputs))
         count, *group, length = inputs["token_ids"].shape
         inputs = {name: fill_rows(array) for name, array in inputs.items()}
         rows = len(inputs["token_ids"])
-        is_float32 = self.structure().is_float32
+        is_float32 = self.structure().dtype == "float32"
         short = 0 if group or not is_float32 else self._short_length(count, length)
         if short:
             inputs = self._lengthened(inputs, short)
@@ -162,11 +280,6 @@ class Inference:
                 {k: keras.ops.convert_to_tensor(v) for k, v in inputs.items()},
             ),
         )
-        if any(np.isnan(output).any() for output in keras.tree.flatten(outputs)):
-            raise CheckpointError(
-                "the model's outputs must be numbers, got NaN: check the file that its "
-                "weights come from, or load it with dtype='float32'"
-            )
         if short:
             outputs = self._shortened(outputs, length)
         if rows > count:
@@ -174,7 +287,7 @@ class Inference:
             outputs = keras.tree.map_structure(
                 lambda output: output[: len(output) * count // rows], outputs
             )
-        return outputs
+        return _checked(outputs)
 
     def _of_rows(self):
         def of_rows(inputs):
@@ -231,7 +344,8 @@ class Structure:
         model: Keras model.
 
     Attributes:
-        is_float32: bool. True if all layers compute in float32.
+        dtype: `"float32"` if all layers compute in it; `"bfloat16"` if all blocks do,
+            and the other layers in either; else None.
     """
 
     def __init__(self, model: keras.Model):
@@ -250,7 +364,7 @@ class Structure:
             if not name.startswith("_")
         ]
         self._state = self._current()
-        self.is_float32 = {layer.compute_dtype for layer in layers} == {"float32"}
+        self.dtype = _common_dtype(layers)
 
     def _current(self):
         return (
@@ -268,6 +382,30 @@ class Structure:
             or policies != before[1]
             or not all(map(_is_same, values, before[2]))
         )
+
+
+def _common_dtype(layers):
+    """The type in which a model with these layers computes."""
+    dtypes = {x.compute_dtype for x in layers if "float" in x.compute_dtype}
+    if dtypes == {"float32"}:
+        return "float32"
+    in_blocks = {x.compute_dtype for x in layers if isinstance(x, RoFormerBlock)}
+    is_bfloat16 = in_blocks == {"bfloat16"} and dtypes <= {"float32", "bfloat16"}
+    return "bfloat16" if is_bfloat16 else None
+
+
+def _is_program(name):
+    return " of openvino" in name
+
+
+def _checked(outputs):
+    """Outputs; raises CheckpointError if one is not a number."""
+    if any(np.isnan(output).any() for output in keras.tree.flatten(outputs)):
+        raise CheckpointError(
+            "the model's outputs must be numbers, got NaN: check the file that its "
+            "weights come from, or load it with dtype='float32'"
+        )
+    return outputs
 
 
 def _is_same(value, other):

@@ -303,3 +303,11 @@ def openvino_backend() -> Any:
     from keras.src.backend.openvino import core
 
     return core
+
+
+def torch_version(tensor: Any) -> tuple[int, int]:
+    """Address of a tensor of PyTorch, and how often it was written to in place.
+
+    PyTorch 2.13: its notes on autograd name the number, and no public name gives it.
+    """
+    return tensor.data_ptr(), tensor._version

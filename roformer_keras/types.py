@@ -19,7 +19,7 @@ RunsOn = Literal["keras", "ray"]
 
 # What computes the steps of a generation; the first one is the default. With `int8`,
 # weights are stored in 8 bits.
-Engine = Literal["keras", "openvino", "openvino-int8"]
+Engine = Literal["auto", "keras", "openvino", "openvino-int8"]
 EngineOrRay = Literal[Engine, "ray"]
 
 # What `format` of a file can be; see `data.files`.

@@ -5,7 +5,7 @@ import itertools
 
 from roformer_keras.cli import layouts, verbs
 from roformer_keras.cli.texts import answer_lines, check_ending, number_rows, read_lines
-from roformer_keras.types import RunsOn
+from roformer_keras.types import EngineOrRay
 
 EXAMPLES = ("embed sentences.txt -o vectors.npy",)
 VERB = "roformer_keras.verbs.embed.Embed"
@@ -13,13 +13,7 @@ OPTIONS, TABLES = (VERB, layouts.TABLE, layouts.JOB), verbs.TABLES
 _ENDINGS = (".npy", ".jsonl")
 
 
-def run(
-    file: str,
-    *,
-    output: str = "-",
-    engine: RunsOn = "keras",
-    **flags,
-) -> None:
+def run(file: str, *, output: str = "-", engine: EngineOrRay = "auto", **flags) -> None:
     """Turn lines of text into vectors.
 
     Args:
@@ -27,8 +21,10 @@ def run(
             --fields, --format or --header, or if it is .json, .xlsx, .parquet or
             .arrow; - is standard input.
         output: .npy or .jsonl, or - for JSON lines on standard output.
-        engine: ray computes in many processes: files, a folder or a pattern of .jsonl,
-            .csv, .tsv, .txt or .parquet on any file system in, a folder of parts out.
+        engine: what computes; auto is openvino where it is installed and can, else
+            keras; openvino-int8 has weights in 8 bits; ray computes in many processes:
+            files, a folder or a pattern of .jsonl, .csv, .tsv, .txt or .parquet on any
+            file system in, a folder of parts out.
 
     If it is interrupted, the same command resumes.
     """

@@ -8,6 +8,7 @@ from roformer_keras.cli.flags import Count
 from roformer_keras.cli.terminal import shows_progress, start_backend
 from roformer_keras.cli.texts import json_line, print_json
 from roformer_keras.errors import ConfigurationError, RoFormerError
+from roformer_keras.types import Engine
 
 EXAMPLES = (
     "evaluate reviews held-out.tsv",
@@ -29,6 +30,7 @@ def run(
     max_new_tokens: Count | None = None,
     batch_size: Count | None = None,
     tokenize: str | None = None,
+    engine: Engine = "auto",
     as_json: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
@@ -57,6 +59,7 @@ def run(
         batch_size: encoder-decoder: beams that are computed together (default: 64).
         tokenize: encoder-decoder: how sacrebleu splits texts, as 13a, zh or char
             (default: zh if most letters of the references are Chinese, else 13a).
+        engine: what computes, as in `embed`.
     """
     start_backend()
     from roformer_keras.io.atomic import replacing
@@ -93,10 +96,11 @@ def run(
         progress, lines = shows_progress(quiet), None
         if writes:
             report, lines = _evaluate_pairs(
-                *(source, file, fields, layout, on_bad_row), writing, progress
+                *(source, file, fields, layout, on_bad_row), writing, progress, engine
             )
         else:
             tuned = load_finetuned(source)
+            tuned.task.engine = engine
             report = tuned.evaluate(
                 *(file, fields), on_bad_row=on_bad_row, **layout, verbose=progress
             )
@@ -113,7 +117,9 @@ def run(
         print(page, end="")
 
 
-def _evaluate_pairs(source, file, fields, layout, on_bad_row, options, progress):
+def _evaluate_pairs(
+    source, file, fields, layout, on_bad_row, options, progress, engine
+):
     """The report of an encoder-decoder, and a line for each pair."""
     from roformer_keras.data.files import row_unit
     from roformer_keras.models import RoFormerSeq2Seq
@@ -129,6 +135,7 @@ def _evaluate_pairs(source, file, fields, layout, on_bad_row, options, progress)
     sources, references = zip(*pairs, strict=True)
     options = {"num_beams": 4, "length_penalty": 0.0, "batch_size": 64, **options}
     model = RoFormerSeq2Seq.from_preset(source)
+    model.engine = engine
     found = evaluate_seq2seq(
         model, sources, references, **options, verbose=int(progress)
     )

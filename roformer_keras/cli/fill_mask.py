@@ -4,7 +4,7 @@ from roformer_keras.cli import layouts, verbs
 from roformer_keras.cli.terminal import start_backend
 from roformer_keras.cli.texts import answer_lines, read_texts
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.types import FileEncoding, RunsOn
+from roformer_keras.types import EngineOrRay, FileEncoding
 
 EXAMPLES = ("fill-mask 床前明[MASK]光", "fill-mask 太祖[MASK]位，大赦天下。 --top-k 3")
 VERB = "roformer_keras.verbs.fill_mask.FillMask"
@@ -17,7 +17,7 @@ def run(
     encoding: FileEncoding = "utf-8",
     as_json: bool = False,
     output: str = "-",
-    engine: RunsOn = "keras",
+    engine: EngineOrRay = "auto",
     **flags,
 ) -> None:
     """Find the likeliest tokens for each [MASK].
@@ -26,8 +26,7 @@ def run(
         texts: with [MASK] in it; - is the lines of standard input.
         encoding: of standard input or files, as in `embed`.
         output: with --engine ray, the folder of the parts.
-        engine: ray computes in many processes, see `embed`: the text is then that of
-            a path, folder or pattern of files.
+        engine: as in `embed`; with ray the text is a path, folder or pattern of files.
     """
     flags |= {"output": output, "encoding": encoding, "engine": engine}
     command = verbs.VerbCommand(VERB, flags)

@@ -12,7 +12,7 @@ EXAMPLES = (
     "--method beam",
 )
 VERB = "roformer_keras.verbs.writing.Generate"
-OPTIONS, TABLES = (VERB, layouts.WRITING_JOB), verbs.TABLES
+OPTIONS, TABLES = (VERB, layouts.JOB), verbs.TABLES
 
 
 def run(

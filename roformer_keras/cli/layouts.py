@@ -8,14 +8,12 @@ from roformer_keras.types import (
     FileEncoding,
     FileFormat,
     FileHeader,
-    RunsOn,
 )
 
 TABLE = f"{__name__}.TableLayout"
 PAIRS = f"{__name__}.PairLayout"
 TRAINED = f"{__name__}.TrainedLayout"
 JOB = f"{__name__}.JobFlags"
-WRITING_JOB = f"{__name__}.WritingJobFlags"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,25 +66,15 @@ class JobFlags:
     """How a job runs.
 
     Args:
-        engine: ray computes in many processes, see `embed`.
+        engine: what computes; auto is openvino where it is installed and can, else
+            keras; openvino-int8 has weights in 8 bits; ray computes in many processes,
+            see `embed`.
+        worker_engine: the engine of each process of a Ray.
         overwrite: replace the output.
         quiet: show no progress and no remarks.
     """
 
-    engine: RunsOn = "keras"
+    engine: EngineOrRay = "auto"
+    worker_engine: Engine = "auto"
     overwrite: bool = False
     quiet: bool = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WritingJobFlags(JobFlags):
-    """How a job that writes texts runs.
-
-    Args:
-        engine: what computes the steps; all but keras need roformer-keras[export]; int8
-            has weights in 8 bits; ray computes in many processes, see `embed`.
-        worker_engine: the engine of each process of a Ray.
-    """
-
-    engine: EngineOrRay = "keras"  # type: ignore[assignment]  # More than its base.
-    worker_engine: Engine = "keras"

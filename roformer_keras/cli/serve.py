@@ -25,7 +25,7 @@ def run(
     host: str = "127.0.0.1",
     port: int = 8000,
     engine: RunsOn = "keras",
-    worker_engine: Engine = "keras",
+    worker_engine: Engine = "auto",
     num_replicas: Count = 1,
     cpus_per_replica: Count = 1,
     address: str | None = None,
@@ -49,8 +49,8 @@ def run(
         port: to listen at; 0 takes a free one.
         engine: ray answers by several processes, each with its own model; it needs
             roformer-keras[ray].
-        worker_engine: what computes the steps of texts that are written; all but keras
-            need roformer-keras[export].
+        worker_engine: what computes; auto is openvino where it is installed and can,
+            else keras; openvino-int8 has weights in 8 bits.
         num_replicas: processes of Ray.
         cpus_per_replica: cores, and threads, of each process of Ray.
         address: HOST:PORT of a Ray that runs already, or auto (default: start one on

@@ -57,7 +57,7 @@ class VerbCommand:
         self, verb: str, flags: Mapping[str, Any], layout: str = layouts.TABLE
     ):
         kind: type[Verb] = find_class(verb)
-        job = vars(_select(find_class(layouts.WRITING_JOB), flags))
+        job = vars(_select(find_class(layouts.JOB), flags))
         self._on_ray = job["engine"] == "ray"
         self._output = flags["output"]
         self.overwrite, self.quiet = job["overwrite"], job["quiet"]
@@ -67,7 +67,7 @@ class VerbCommand:
             if name.startswith("ray.")
         }
         if not self._on_ray:
-            others = ["worker_engine"] if job["worker_engine"] != "keras" else []
+            others = ["worker_engine"] if job["worker_engine"] != "auto" else []
             for name in (*self._ray, *others):
                 raise ConfigurationError(
                     f"--{name.replace('_', '-')} needs --engine ray, which starts "

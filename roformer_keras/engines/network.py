@@ -78,7 +78,7 @@ def write_encoder(graph: Any, model: Any) -> None:
     for block in model.decoder_layers:
         attention = block.cross_attention
         for dense in (attention.key, attention.value):
-            projected = graph.heads(_linear(graph, dense, x), attention.num_heads)
+            projected = graph.heads(writer.dense(dense, x), attention.num_heads)
             graph.output(next(names), projected, shape)
 
 
@@ -99,12 +99,12 @@ def write_decoder(graph: Any, model: Any) -> None:
 
     def attend_to_memory(attention, x):
         keys, values = next(memory), next(memory)
-        query = graph.heads(_linear(graph, attention.query, x), attention.num_heads)
+        query = graph.heads(writer.dense(attention.query, x), attention.num_heads)
         # Rows that share keys are more queries of one row.
         query = graph.grouped(query, keys, attention.num_heads, attention.key_dim)
         mixed = graph.attention(query, keys, values, memory_mask, attention.key_dim)
         width = attention.num_heads * attention.head_dim
-        return _linear(graph, attention.output_dense, graph.ungrouped(mixed, width))
+        return writer.dense(attention.output_dense, graph.ungrouped(mixed, width))
 
     x, table = writer.scaled_embeddings(model, ids)
     for block in model.decoder_layers:
@@ -226,15 +226,23 @@ class NetworkWriter:
         """The input, of a layer that only matters in training."""
         return x[0] if isinstance(x, list | tuple) else x
 
-    def dense(self, layer: Any, x: Any) -> Any:
-        """A dense layer with its activation."""
-        return self.activation(layer.activation, _linear(self.graph, layer, x))
+    def dense(self, layer: Any, x: Any, heads: int = 1, order: Any = None) -> Any:
+        """A dense layer with its activation.
+
+        Args:
+            order: ints, or None. Another order of its outputs in each of the heads.
+        """
+        y = _linear(self.graph, layer, x, heads, order)
+        return self.activation(layer.activation, y)
 
     def activation(self, activation: Any, x: Any) -> Any:
         """A Keras activation, or its name."""
         name = activation
         if callable(activation):
-            name = "gelu" if activation is erf_gelu else activation.__name__
+            # Another function may have the name of one of Keras's.
+            is_of_keras = activation.__module__.startswith("keras.")
+            name = activation.__name__ if is_of_keras else activation
+            name = "gelu" if activation is erf_gelu else name
         if name not in self.graph.activations:
             raise ConfigurationError(
                 "engines other than Keras know the activations "
@@ -296,10 +304,7 @@ class NetworkWriter:
         return x if block.norm_first else self.norm(norm, x)
 
     def feed_forward(self, layer: Any, x: Any) -> Any:
-        hidden = self.activation(
-            layer.activation, _linear(self.graph, layer.intermediate_dense, x)
-        )
-        return _linear(self.graph, layer.output_dense, hidden)
+        return self.dense(layer.output_dense, self.dense(layer.intermediate_dense, x))
 
     def attention(
         self, layer: Any, x: Any, mask: Any = None, position_ids: Any = None
@@ -327,7 +332,7 @@ class NetworkWriter:
 
     def _joined(self, layer, mixed):
         joined = self.graph.joined(mixed, layer.num_heads * layer.head_dim)
-        return _linear(self.graph, layer.output_dense, joined)
+        return self.dense(layer.output_dense, joined)
 
     def _heads(self, layer, x, position_ids):
         """Query, key and value `(rows, heads, length, dim)`, rotated and kept."""
@@ -345,7 +350,7 @@ class NetworkWriter:
             if layer.layout == "interleaved":
                 order = order.reshape(-1, 2).T.ravel()
         query, key, value = (
-            graph.heads(_linear(graph, dense, x, heads, columns), heads)
+            graph.heads(self.dense(dense, x, heads, columns), heads)
             for dense, columns in (
                 (layer.query, order),
                 (layer.key, order),
@@ -382,9 +387,9 @@ class NetworkWriter:
     def masked_lm_head(self, layer: Any, x: Any, condition: Any = None) -> Any:
         graph = self.graph
         if layer.dense.built:
-            x = _linear(graph, layer.dense, x)
+            x = self.dense(layer.dense, x)
         if layer.transform:
-            x = self.norm(layer.norm, self.activation(layer.activation, x))
+            x = self.norm(layer.norm, x)
         logits = graph.score(x, self.table(layer.token_embedding))
         return graph.add(logits, _value(layer.bias)) if layer.transform else logits
 
@@ -398,7 +403,7 @@ class NetworkWriter:
     def pointer(self, layer: Any, x: Any, mask: Any = None) -> Any:
         """Scores of spans of a `GlobalPointer` or `EfficientGlobalPointer`."""
         graph, dim, heads = self.graph, layer.head_dim, layer.num_heads
-        projected, bias = _linear(graph, layer.dense, x), None
+        projected, bias = self.dense(layer.dense, x), None
         is_efficient = isinstance(layer, layers.EfficientGlobalPointer)
         if is_efficient:
             # The features of starts and ends alternate: (rows, length, 1, dim, 2).
@@ -407,7 +412,7 @@ class NetworkWriter:
                 graph.reshaped(graph.item(pairs, number, 4), 0, 0, 1, dim)
                 for number in (0, 1)
             )
-            added = _linear(graph, layer.type_dense, projected)
+            added = self.dense(layer.type_dense, projected)
             added = graph.multiply(added, np.float32(0.5))
             added = graph.moved(graph.reshaped(added, 0, 0, heads, 2), 0, 2, 1, 3)
             bias = graph.add(
@@ -495,11 +500,7 @@ def _frequencies(dim, base):
 
 
 def _linear(graph, layer, x, heads=1, order=None):
-    """The product and bias of a dense layer, without its activation.
-
-    Args:
-        order: ints, or None. Another order of its outputs in each head.
-    """
+    """The product and bias of a dense layer, without its activation."""
     _refuse_quantized(layer)
     kernel = _value(layer.kernel)
     bias = _value(layer.bias) if layer.use_bias else None

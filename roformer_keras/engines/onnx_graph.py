@@ -136,6 +136,12 @@ class OnnxGraph:
     def divide(self, x: Any, y: Any) -> str:
         return self.node("Div", x, y)
 
+    def subtract(self, x: Any, y: Any) -> str:
+        return self.node("Sub", x, y)
+
+    def absolute(self, x: Any) -> str:
+        return self.node("Abs", x)
+
     def maximum(self, x: Any, y: Any) -> str:
         return self.node("Max", x, y)
 
@@ -182,6 +188,25 @@ class OnnxGraph:
 
     def reshaped(self, x: str, *sizes: int) -> str:
         return self.node("Reshape", x, np.array(sizes))
+
+    def concatenated(self, *xs: Any) -> str:
+        return self.node("Concat", *xs, axis=-1)
+
+    def neighbours(self, x: str) -> tuple[str, str]:
+        end, two, first = np.array([2**31 - 1]), np.array([2]), np.array([0])
+        even, odd = (
+            self.node("Slice", x, np.array([start]), end, first, two)
+            for start in (0, 1)
+        )
+        return even, odd
+
+    def joined_axes(self, x: str) -> str:
+        length = self.node("Shape", x, start=2)
+        shape = self.node("Concat", np.array([-1]), length, axis=0)
+        return self.node("Reshape", x, shape)
+
+    def split_axis(self, x: str, groups: str) -> str:
+        return self.node("Reshape", x, self.node("Shape", groups, start=0, end=2))
 
     def moved(self, x: str, *axes: int) -> str:
         return self.node("Transpose", x, perm=list(axes))

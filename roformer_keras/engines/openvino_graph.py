@@ -133,6 +133,12 @@ class OpenVINOGraph:
     def divide(self, x: Any, y: Any) -> Any:
         return self.op.divide(x, y)
 
+    def subtract(self, x: Any, y: Any) -> Any:
+        return self.op.subtract(x, y)
+
+    def absolute(self, x: Any) -> Any:
+        return self.op.abs(x)
+
     def maximum(self, x: Any, y: Any) -> Any:
         return self.op.maximum(x, y)
 
@@ -183,6 +189,29 @@ class OpenVINOGraph:
     def reshaped(self, x: Any, *sizes: int) -> Any:
         """Sizes of 0 stay, one of -1 is what is left."""
         return self.op.reshape(x, np.array(sizes), True)
+
+    def concatenated(self, *xs: Any) -> Any:
+        """One after the other, along the last axis."""
+        return self.op.concat(list(xs), -1)
+
+    def neighbours(self, x: Any) -> tuple[Any, Any]:
+        """Every second row of `(rows, features)`: from the first; from the second."""
+        end, two, first = np.array([2**31 - 1]), np.array([2]), np.array([0])
+        even, odd = (
+            self.op.slice(x, np.array([start]), end, two, first) for start in (0, 1)
+        )
+        return even, odd
+
+    def joined_axes(self, x: Any) -> Any:
+        """`(groups, rows, length)` to `(groups * rows, length)`."""
+        length = self.op.gather(self.op.shape_of(x, "i64"), np.array([2]), np.int64(0))
+        return self.op.reshape(x, self.op.concat([np.array([-1]), length], 0), False)
+
+    def split_axis(self, x: Any, groups: Any) -> Any:
+        """`(groups * rows, 1)` to the first two sizes of `groups`."""
+        shape = self.op.shape_of(groups, "i64")
+        sizes = self.op.gather(shape, np.array([0, 1]), np.int64(0))
+        return self.op.reshape(x, sizes, False)
 
     def moved(self, x: Any, *axes: int) -> Any:
         """With the axes in another order."""

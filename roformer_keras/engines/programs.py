@@ -1,5 +1,6 @@
 """Compiled networks of runtimes other than Keras."""
 
+import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -27,10 +28,14 @@ class OpenVINOProgram:
 
     Args:
         model: `openvino.Model`, or the path of one.
-        bfloat16: bool. Whether it computes in bfloat16, if the processor does.
+        bfloat16: bool. True computes in bfloat16, if the processor does.
+        multiplies_integers: bool. True rounds what is multiplied with weights of 8 bits
+            to 8 bits too, with a scale for each 128 features.
     """
 
-    def __init__(self, model: Any, bfloat16: bool = False):
+    def __init__(
+        self, model: Any, bfloat16: bool = False, multiplies_integers: bool = False
+    ):
         openvino = import_extra("openvino", "the engine 'openvino'")
         refuse_forked_process()
         dtype = "bf16" if bfloat16 else "f32"
@@ -40,11 +45,12 @@ class OpenVINOProgram:
             "INFERENCE_PRECISION_HINT": dtype,
             # By default they are rounded to 8 bits.
             "KV_CACHE_PRECISION": dtype,
-            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 128 if multiplies_integers else 0,
         }
         self._tensor = openvino.Tensor
         self._compiled = openvino.Core().compile_model(model, "CPU", options)
         self._names = [output.any_name for output in self._compiled.outputs]
+        self._requests = threading.local()
 
     def start(self, arrays: Mapping[str, np.ndarray] | None = None) -> Any:
         memory = self._compiled.create_infer_request()
@@ -60,3 +66,11 @@ class OpenVINOProgram:
         refuse_forked_process()
         found = memory.infer(inputs, share_inputs=True, share_outputs=True)
         return dict(zip(self._names, found.values(), strict=True))
+
+    def outputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The outputs by name, of a network without memory; threads may share it."""
+        if not hasattr(self._requests, "request"):
+            self._requests.request = self.start()
+        found = self.run(self._requests.request, inputs)
+        # The next call writes where they are in memory.
+        return {name: array.copy() for name, array in found.items()}

@@ -161,7 +161,8 @@ def _compare(model, served, reading, int8):
     rows = [generator.integers(1, reading.vocabulary_size, n) for n in _CHECKED]
     prompts = [Prompt(tuple(ids.tolist()), (0,) * len(ids), 1) for ids in rows]
     expected, found = (
-        writer._decoder().start(prompts, 1, 1)[0] for writer in (model, served)
+        decoder.start(prompts, 1, 1)[0]
+        for decoder in (model._decoder("keras"), served._decoder())
     )
     gap = np.abs(found - expected)
     largest = float(gap.max())

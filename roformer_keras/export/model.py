@@ -96,7 +96,7 @@ def export_model(
         held_back = -(-len(rows) // 5)
         inputs = padded(rows[-held_back:][:_MAX_COMPARED])
         rows = rows[:-held_back]
-    expected = run_model(exported, inputs)
+    expected = run_model(exported, inputs, "keras")
     metadata = {
         "model": type(model).__name__,
         "options": _served_options(model),

@@ -9,6 +9,7 @@ import numpy as np
 from roformer_keras.checks import check_choice, check_integer, check_path
 from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.data.vectors import embed_rows
+from roformer_keras.engines.programs import OpenVINOProgram
 from roformer_keras.errors import ConfigurationError, errors_at
 from roformer_keras.extras import import_extra
 from roformer_keras.io.export_file import (
@@ -104,13 +105,7 @@ def _load(path, format, bfloat16):
             return dict(zip(names, session.run(names, inputs), strict=True))
 
     else:
-        openvino = import_extra("openvino", "the format 'openvino'")
-        options = {"INFERENCE_PRECISION_HINT": "bf16" if bfloat16 else "f32"}
-        compiled = openvino.Core().compile_model(path, "CPU", options)
-
-        def run(inputs):
-            outputs = compiled(inputs)
-            return {output.any_name: outputs[output] for output in compiled.outputs}
+        run = OpenVINOProgram(path, bfloat16).outputs
 
     return run
 

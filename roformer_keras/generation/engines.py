@@ -1,16 +1,13 @@
 """Runtimes that compute the steps of a generation: Keras's backend or another."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
-
-import numpy as np
 
 from roformer_keras.checks import check_choice
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.engines.programs import OpenVINOProgram, Program
 from roformer_keras.generation.stateful import Reading, StatefulDecoder
 from roformer_keras.generation.stateful_encoder_decoder import StatefulEncoderDecoder
-from roformer_keras.io.checksums import checksum
 from roformer_keras.types import Engine
 
 ENGINES = get_args(Engine)
@@ -22,7 +19,7 @@ Networks = Mapping[str, Callable[[Any], None]]
 
 
 def choose_engine(engine: str) -> str:
-    """The engine that computes: where Keras runs on OpenVINO, that is OpenVINO.
+    """The engine for the steps of texts; `"openvino"` where Keras runs on that.
 
     Raises:
         ConfigurationError: there is no such engine.
@@ -32,7 +29,7 @@ def choose_engine(engine: str) -> str:
     import keras
 
     runs_on_openvino = keras.backend.backend() == "openvino"
-    return "openvino" if engine == "keras" and runs_on_openvino else engine
+    return "openvino" if engine in ("auto", "keras") and runs_on_openvino else engine
 
 
 def make_decoder(
@@ -62,14 +59,3 @@ def decoder_of(programs: Mapping[str, Program], reading: Reading) -> StatefulDec
     if "encoder" in programs:
         return StatefulEncoderDecoder(programs["encoder"], programs["decoder"], reading)
     return StatefulDecoder(programs["decoder"], reading)
-
-
-def weight_sums(weights: Sequence[Any]) -> list[str]:
-    """A checksum for each Keras variable; some 0.05 s for a model of the base size."""
-    # Exported models need no Keras.
-    import keras
-
-    # Keras copies TensorFlow's values, and NumPy does not know PyTorch's gradients.
-    is_torch = keras.backend.backend() == "torch"
-    read = keras.ops.convert_to_numpy if is_torch else np.asarray
-    return [checksum(read(weight.value)) for weight in weights]

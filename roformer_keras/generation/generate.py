@@ -1,6 +1,5 @@
 """The methods of models that write text: texts or ids in, texts or ids out."""
 
-import functools
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,10 +11,11 @@ import numpy as np
 
 from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError, VocabularyError
-from roformer_keras.generation.engines import choose_engine, make_decoder, weight_sums
+from roformer_keras.generation.engines import choose_engine, make_decoder
 from roformer_keras.generation.options import MAX_TOKENS, GenerationConfig, Prompt
 from roformer_keras.generation.search import decode, stream
 from roformer_keras.progress import progress_bar
+from roformer_keras.types import Engine
 
 # A mixin calls what a Keras model has.
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class TextGeneration(_Model):
         return_scores: bool = False,
         batch_size: int = 64,
         first_number: int | Sequence[int] = 0,
-        engine: str = "keras",
+        engine: Engine | None = None,
         on_step: Callable[[], Any] | None = None,
         verbose: int | str = "auto",
         **options: Any,
@@ -116,7 +116,7 @@ class TextGeneration(_Model):
         The prompts of a batch are computed once, then one token a step for all rows.
         The first call compiles, and so does one with more rows or longer texts than
         before, rounded up to a few sizes; the progress bar and the log say so. Other
-        engines than Keras compile once, as `engine` says; the log says so.
+        engines than Keras compile once; the log says so.
 
         Args:
             prompts: a str, or a list of them; or ids, as a list or array of int, which
@@ -141,11 +141,11 @@ class TextGeneration(_Model):
             first_number: int. The number of the first prompt in a longer list: with the
                 seed of the list, its part gets the same texts. Or the numbers of all
                 prompts.
-            engine: what computes the steps: `"keras"`; `"openvino"`, faster on a CPU;
-                or `"openvino-int8"`, with weights in 8 bits, the fastest for a few
-                texts. Both need the extra `export`, and a few seconds when they are
-                first used and when weights have changed. With float weights they give
-                the same texts up to rounding.
+            engine: what computes the steps, `model.engine` if not given: `"keras"`;
+                `"openvino"`, faster on a CPU; or `"openvino-int8"`, with weights in 8
+                bits, the fastest for a few texts. Those need the extra `openvino`, and
+                a few seconds when they are first used and when weights have changed.
+                With float weights they give the same texts up to rounding.
             on_step: function that is called after every few tokens, at most 32. An
                 exception that it raises stops the generation.
             verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
@@ -208,7 +208,7 @@ class TextGeneration(_Model):
         min_new_tokens: int = 0,
         stop_tokens: Sequence[str | int] | None = None,
         seed: int | None = None,
-        engine: str = "keras",
+        engine: Engine | None = None,
         on_token: Callable[[int], Any] | None = None,
         **options: Any,
     ) -> Iterator[str]:
@@ -258,7 +258,7 @@ class TextGeneration(_Model):
         min_new_tokens=0,
         stop_tokens=None,
         seed=None,
-        engine="keras",
+        engine=None,
         on_token=None,
         shows_stop=True,
         **options,
@@ -493,24 +493,22 @@ class TextGeneration(_Model):
             finally:
                 decoder.on_compile = None
 
-    def _decoder(self, engine="keras"):
+    def _decoder(self, engine=None):
         """Kept with its programs, as long as the model computes with the same."""
         # With Keras, which the functions of this module do without.
         from roformer_keras.inference import inference_of
 
-        engine = choose_engine(engine)
+        inference = inference_of(self)
         version = [self.config, getattr(self.tokenizer, "cls_id", None)]
-        if engine == "keras":
-            make = self._make_decoder
-        else:
-            # Its programs hold the weights.
-            version += weight_sums(self.weights)
-            make = functools.partial(self._engine, engine)
-        return inference_of(self).keep(f"decoder of {engine}", make, version)
+        decoder = inference.program(
+            choose_engine(engine or self._engine), "decoder", self._compile, version
+        )
+        if decoder is not None:
+            return decoder
+        return inference.keep("decoder of keras", self._make_decoder, version)
 
-    def _engine(self, engine):
+    def _compile(self, engine, is_bfloat16):
         _LOGGER.info(f"compiling for the engine {engine!r}")
-        is_bfloat16 = self.dtype_policy.compute_dtype == "bfloat16"
         return make_decoder(self._networks(), self._reading(), engine, is_bfloat16)
 
 

@@ -9,7 +9,7 @@ from roformer_keras.checks import check_integer, check_names, is_integer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation.generate import Scored, TextGeneration, as_rows
 from roformer_keras.generation.options import MAX_TEXTS
-from roformer_keras.types import Verbose
+from roformer_keras.types import Engine, Verbose
 
 
 class Paraphrasing(TextGeneration):
@@ -17,7 +17,9 @@ class Paraphrasing(TextGeneration):
 
     default_max_new_tokens = 64
 
-    def _text_vectors(self, texts: list[str]) -> np.ndarray:
+    def _text_vectors(
+        self, texts: list[str], engine: Engine | None = None
+    ) -> np.ndarray:
         """Vectors of length 1, float32 `(texts, dim)`."""
         raise NotImplementedError
 
@@ -51,7 +53,7 @@ class Paraphrasing(TextGeneration):
         seed: int | None = None,
         batch_size: int = 128,
         first_number: int | Sequence[int] = 0,
-        engine: str = "keras",
+        engine: Engine | None = None,
         on_step: Callable[[], Any] | None = None,
         verbose: Verbose = "auto",
         **options: Any,
@@ -68,8 +70,7 @@ class Paraphrasing(TextGeneration):
                 so that others are found for them; 1 is the first, 0 is `[CLS]`.
             max_length, max_new_tokens, seed, batch_size, first_number: as in
                 `generate`.
-            engine, on_step, verbose: as in `generate`. Keras computes the vectors in
-                any case.
+            engine, on_step, verbose: as in `generate`.
             options: `temperature`, `top_k` and `top_p`, as in `generate`.
 
         Returns:
@@ -110,7 +111,7 @@ class Paraphrasing(TextGeneration):
         found = list(map(self._candidates, rows, written))
         pairs = zip(rows, found, strict=True)
         vectors = self._text_vectors(
-            [one for own, others in pairs for one in (own, *others)]
+            [one for own, others in pairs for one in (own, *others)], engine
         )
         ends = np.cumsum([1 + len(candidates) for candidates in found])
         ranked = []

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from roformer_keras.checks import check_choice, check_integer
-from roformer_keras.engines.programs import OpenVINOProgram, Program
+from roformer_keras.engines.programs import OpenVINOProgram
 from roformer_keras.errors import ConfigurationError, SourceError, errors_at
 from roformer_keras.generation.engines import ENGINES, FORMAT, SUFFIX, decoder_of
 from roformer_keras.generation.paraphrase import Paraphrasing
@@ -22,6 +22,7 @@ from roformer_keras.io.export_file import (
 )
 from roformer_keras.io.sources import EXPORT
 from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.types import Engine
 
 # The field of the metadata that only an export which writes has.
 FIELD = "generator"
@@ -86,7 +87,7 @@ class ServedGenerator(Paraphrasing):
         names = [name for name in found["networks"] if name != "vectors"]
         programs = {name: self._program(name) for name in names}
         self._own_decoder = decoder_of(programs, self._reads)
-        self._vectors: Program | None = None
+        self._vectors: OpenVINOProgram | None = None
 
     def text_tokenizer(self) -> RoFormerTokenizer:
         return self.tokenizer
@@ -98,11 +99,13 @@ class ServedGenerator(Paraphrasing):
         max_length: int = 512,
         verbose: int | str = "auto",
         batch_tokens: int | None = None,
+        engine: Engine | None = None,
     ) -> np.ndarray | Iterator[np.ndarray]:
         """A vector of length 1 for each text, as `RoFormerSim.encode` gives it.
 
         Args:
             texts, max_length, verbose, batch_tokens: as in `RoFormerSim.encode`.
+            engine: that of the export, if given.
 
         Returns:
             As `RoFormerSim.encode`.
@@ -113,6 +116,7 @@ class ServedGenerator(Paraphrasing):
         from roformer_keras.data.rows import TOKENS_PER_BATCH
         from roformer_keras.data.vectors import embed_rows
 
+        self._check_engine(engine)
         self._check_vectors()
         if self._vectors is None:
             self._vectors = self._program("vectors")
@@ -137,14 +141,14 @@ class ServedGenerator(Paraphrasing):
                 f"{self.folder} holds a {self.metadata['model']}"
             )
 
-    def _text_vectors(self, texts):
+    def _text_vectors(self, texts, engine=None):
         return self.encode(texts, verbose=0)
 
     def _unit_vectors(self, inputs):
         assert self._vectors is not None
         names = "token_ids", "segment_ids"
         ids = {name: inputs[name] for name in names}
-        return self._vectors.run(self._vectors.start(), ids)["vectors"].copy()
+        return self._vectors.outputs(ids)["vectors"]
 
     def _program(self, name):
         path = self.folder / (name + SUFFIX)
@@ -160,16 +164,24 @@ class ServedGenerator(Paraphrasing):
     def _counted_length(self, ids):
         return super()._counted_length(ids) if self._reads.start_id is None else 0
 
-    def _decoder(self, engine="keras"):
+    def _decoder(self, engine=None):
+        self._check_engine(engine)
+        return self._own_decoder
+
+    @property
+    def engine(self) -> str:
+        """Engine of the export."""
+        return self.metadata["format"] + ("-int8" if self.metadata["int8"] else "")
+
+    def _check_engine(self, engine):
+        engine = engine or "auto"
         check_choice("engine", engine, ENGINES)
-        own = self.metadata["format"] + ("-int8" if self.metadata["int8"] else "")
-        # The default stands for that of the export.
-        if engine not in (ENGINES[0], own):
+        if engine not in ("auto", self.engine):
             raise ConfigurationError(
-                f"an export computes with its own engine, {own!r}, got {engine!r}",
+                f"an export computes with its own engine, {self.engine!r}, got "
+                f"{engine!r}",
                 hint="leave out engine=",
             )
-        return self._own_decoder
 
 
 def _checked_reading(metadata):

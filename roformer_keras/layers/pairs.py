@@ -21,6 +21,13 @@ class PairFeatures(keras.layers.Layer):
         first, second = vectors[0::2], vectors[1::2]
         return ops.concatenate([first, second, ops.abs(first - second)], axis=-1)
 
+    def write_network(self, writer, vectors):
+        """As `NetworkWriter` asks for it."""
+        graph = writer.graph
+        first, second = graph.neighbours(vectors)
+        gap = graph.absolute(graph.subtract(first, second))
+        return graph.concatenated(first, second, gap)
+
     def compute_output_shape(self, vectors_shape):
         return (None, 3 * vectors_shape[-1])
 
@@ -38,6 +45,12 @@ class PairCosines(keras.layers.Layer):
 
     def call(self, vectors):
         return pair_cosines(vectors[0::2], vectors[1::2])
+
+    def write_network(self, writer, vectors):
+        """As `NetworkWriter` asks for it."""
+        graph = writer.graph
+        first, second = graph.neighbours(writer.unit_length(self, vectors))
+        return graph.item(graph.total(graph.multiply(first, second), 1), 0, 1)
 
     def compute_output_shape(self, vectors_shape):
         return (None,)

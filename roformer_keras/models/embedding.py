@@ -9,7 +9,7 @@ from roformer_keras.data.vectors import embed_rows, unit_rows
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import run_model
 from roformer_keras.text.matching import check_match
-from roformer_keras.types import Texts, Verbose
+from roformer_keras.types import Engine, Texts, Verbose
 
 
 def embed(
@@ -20,6 +20,7 @@ def embed(
     normalize: bool = True,
     verbose: Verbose = "auto",
     batch_tokens: int = TOKENS_PER_BATCH,
+    engine: Engine | None = None,
 ) -> np.ndarray | Iterator[np.ndarray]:
     """One vector a text: the pooled output, or else the first position's.
 
@@ -36,6 +37,7 @@ def embed(
         normalize: bool. Whether vectors have length 1, so that products are cosines.
         verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
         batch_tokens: int. Maximum tokens of a batch, padding included.
+        engine: what computes the texts; `model.engine` if not given.
 
     Returns:
         float32 `(hidden_dim,)` for a str, `(len(texts), hidden_dim)` for a sequence;
@@ -57,7 +59,7 @@ def embed(
         )
 
     def vectors_of(inputs):
-        outputs = run_model(backbone, inputs)
+        outputs = run_model(backbone, inputs, engine or model._engine)
         pooled = outputs["pooled_output"] if isinstance(outputs, dict) else None
         vectors = outputs[:, 0] if pooled is None else pooled
         vectors = vectors.astype("float32")

@@ -11,6 +11,7 @@ from roformer_keras.data.rows import TOKENS_PER_BATCH, by_length, padded
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import run_model
 from roformer_keras.text.matching import check_match
+from roformer_keras.types import Engine
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ def fill_mask(
     texts: str | Sequence[str],
     top_k: int = 5,
     batch_tokens: int = TOKENS_PER_BATCH,
+    engine: Engine | None = None,
 ) -> list:
     """`RoFormerMaskedLM.fill_mask` with any tokenizer of the model's vocabulary.
 
@@ -51,7 +53,7 @@ def fill_mask(
         )
     check_integer("top_k", top_k, minimum=1, maximum=tokenizer.vocabulary_size)
     if isinstance(texts, str):
-        return fill_mask(model, tokenizer, [texts], top_k)[0]
+        return fill_mask(model, tokenizer, [texts], top_k, engine=engine)[0]
     check_iterable("texts", texts, "a text or a list of texts")
     rows = [tokenizer.encode(text, keep_mask=True)[0] for text in texts]
     for text, row in zip(texts, rows, strict=True):
@@ -59,7 +61,8 @@ def fill_mask(
             raise ConfigurationError(f"a text to fill must hold [MASK], got {text!r}")
     found: list[list[list[MaskCandidate]]] = [[] for _ in rows]
     for batch in by_length([len(row) for row in rows], batch_tokens):
-        hidden = run_model(model.backbone, padded([rows[i] for i in batch]))
+        inputs = padded([rows[i] for i in batch])
+        hidden = run_model(model.backbone, inputs, engine or model._engine)
         if isinstance(hidden, dict):
             hidden = hidden["sequence_output"]
         masks = [

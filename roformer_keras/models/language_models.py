@@ -26,7 +26,7 @@ from roformer_keras.models.fill_mask import MaskCandidate, fill_mask
 from roformer_keras.models.initializers import initializer
 from roformer_keras.models.objective_trainer import ObjectiveTrainer
 from roformer_keras.models.preset import BackboneModel
-from roformer_keras.types import TensorLike, Texts, Verbose
+from roformer_keras.types import Engine, TensorLike, Texts, Verbose
 
 
 class LanguageModel(ObjectiveTrainer, BackboneModel):
@@ -144,20 +144,27 @@ class RoFormerMaskedLM(LanguageModel):
 
     @overload
     def fill_mask(  # type: ignore[overload-overlap]  # A str is a sequence of str.
-        self, texts: str, top_k: int = 5
+        self, texts: str, top_k: int = 5, *, engine: Engine | None = None
     ) -> list[list[MaskCandidate]]: ...
 
     @overload
     def fill_mask(
-        self, texts: Sequence[str], top_k: int = 5
+        self, texts: Sequence[str], top_k: int = 5, *, engine: Engine | None = None
     ) -> list[list[list[MaskCandidate]]]: ...
 
-    def fill_mask(self, texts: str | Sequence[str], top_k: int = 5) -> list:
+    def fill_mask(
+        self,
+        texts: str | Sequence[str],
+        top_k: int = 5,
+        *,
+        engine: Engine | None = None,
+    ) -> list:
         """The likeliest tokens for every `[MASK]` in a text.
 
         Args:
             texts: a str with at least one literal `[MASK]`, or a list of them.
             top_k: int, at least 1.
+            engine: what computes the texts; `model.engine` if not given.
 
         Returns:
             For each mask, in the order of the text, a list of `top_k` candidates, best
@@ -175,7 +182,7 @@ class RoFormerMaskedLM(LanguageModel):
             >>> best.token
             '月'
         """
-        return fill_mask(self, self.text_tokenizer(), texts, top_k)
+        return fill_mask(self, self.text_tokenizer(), texts, top_k, engine=engine)
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -305,6 +312,7 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
         max_length: int = 512,
         verbose: Verbose = "auto",
         batch_tokens: int = TOKENS_PER_BATCH,
+        engine: Engine | None = None,
     ) -> Iterator[np.ndarray]: ...
 
     @overload
@@ -315,6 +323,7 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
         max_length: int = 512,
         verbose: Verbose = "auto",
         batch_tokens: int = TOKENS_PER_BATCH,
+        engine: Engine | None = None,
     ) -> np.ndarray: ...
 
     def encode(
@@ -324,6 +333,7 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
         max_length: int = 512,
         verbose: Verbose = "auto",
         batch_tokens: int = TOKENS_PER_BATCH,
+        engine: Engine | None = None,
     ) -> np.ndarray | Iterator[np.ndarray]:
         """A vector of length 1 for each text, so that products are cosines.
 
@@ -336,6 +346,7 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
             max_length: int. Longer texts are cut to as many tokens.
             verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
             batch_tokens: int. Maximum tokens of a batch, padding included.
+            engine: what computes the texts; `model.engine` if not given.
 
         Returns:
             float32 `(hidden_dim,)` for a str, `(texts, hidden_dim)` for a sequence; for
@@ -359,6 +370,7 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
             max_length,
             verbose=verbose,
             batch_tokens=batch_tokens,
+            engine=engine,
         )
 
     @overload
@@ -369,6 +381,7 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
         *,
         max_length: int = 512,
         verbose: Verbose = "auto",
+        engine: Engine | None = None,
     ) -> float: ...
 
     @overload
@@ -379,6 +392,7 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
         *,
         max_length: int = 512,
         verbose: Verbose = "auto",
+        engine: Engine | None = None,
     ) -> np.ndarray: ...
 
     def similarity(
@@ -388,13 +402,14 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
         *,
         max_length: int = 512,
         verbose: Verbose = "auto",
+        engine: Engine | None = None,
     ) -> float | np.ndarray:
         """The cosine of two texts, from -1 to 1, or of each pair of two lists.
 
         Args:
             first: str, or sequence of str.
             second: likewise, and of the same length.
-            max_length, verbose: as in `encode`.
+            max_length, verbose, engine: as in `encode`.
 
         Returns:
             float; float32 `(len(first),)` for lists.
@@ -412,12 +427,16 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
         def encode(texts):
             for text in texts:
                 self.check_text(text)
-            return self.encode(texts, max_length=max_length, verbose=verbose)
+            return self.encode(
+                texts, max_length=max_length, verbose=verbose, engine=engine
+            )
 
         return pair_cosines(encode, first, second)
 
-    def _text_vectors(self, texts: list[str]) -> np.ndarray:
-        return self.encode(texts, verbose=0)
+    def _text_vectors(
+        self, texts: list[str], engine: Engine | None = None
+    ) -> np.ndarray:
+        return self.encode(texts, verbose=0, engine=engine)
 
     def check_text(self, text: str) -> None:
         """Raises ConfigurationError unless there is something to compare."""

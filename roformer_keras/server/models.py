@@ -47,7 +47,7 @@ class Written:
 
 
 def load_to_serve(
-    source: str | os.PathLike, engine: Engine = "keras", max_length: int | None = None
+    source: str | os.PathLike, engine: Engine = "auto", max_length: int | None = None
 ) -> "ServedModel":
     """A model with its programs compiled, for a process that serves and ends.
 
@@ -71,7 +71,7 @@ class ServedModel:
 
     Args:
         source: as `from_preset` takes it, or a folder of `finetune`.
-        engine: what computes the steps of texts that are written.
+        engine: what computes, as in `Verb`.
         max_length: int or None. Tokens to which texts are cut, as in `embed`.
 
     Attributes:
@@ -86,7 +86,7 @@ class ServedModel:
     def __init__(
         self,
         source: str | os.PathLike,
-        engine: Engine = "keras",
+        engine: Engine = "auto",
         max_length: int | None = None,
     ):
         # Not of the path as it is given, which may be ".".
@@ -100,23 +100,15 @@ class ServedModel:
         self.verbs: dict[str, Verb] = {}
         for kind in VERBS.values():
             if kind.is_for(self._loaded):
-                options: dict[str, Any] = {"source": source}
+                options: dict[str, Any] = {"source": source, "engine": engine}
                 if issubclass(kind, VectorVerb):
                     options["max_length"] = self._length
-                if issubclass(kind, WritingVerb):
-                    options["engine"] = engine
                 self.verbs[kind.name] = verb = kind(**options)
                 if verb.use(self._loaded).has_choices:
                     raise ConfigurationError(
                         "a server answers rows of texts, and this task needs rows with "
                         "choices: use roformer-keras predict"
                     )
-        writes = any(isinstance(verb, WritingVerb) for verb in self.verbs.values())
-        if engine != "keras" and not writes:
-            raise ConfigurationError(
-                f"the engine {engine!r} computes texts that are written, and {source} "
-                f"is a {self._loaded.name}, which writes none: leave the engine out"
-            )
 
     @property
     def abilities(self) -> list[str]:

@@ -30,7 +30,7 @@ def serve_replicas(
     num_replicas: int = 1,
     cpus_per_replica: int = 1,
     address: str | None = None,
-    engine: Engine = "keras",
+    engine: Engine = "auto",
     max_length: int | None = None,
     api_key: str | None = None,
     allowed_hosts: Sequence[str] = (),

@@ -28,7 +28,7 @@ def serve(
     port: int,
     options: ServerOptions,
     *,
-    engine: Engine = "keras",
+    engine: Engine = "auto",
     max_length: int | None = None,
     api_key: str | None = None,
     allowed_hosts: Sequence[str] = (),

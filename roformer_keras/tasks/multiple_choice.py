@@ -344,6 +344,10 @@ class RowsOfChoices(keras.layers.Layer):
     def call(self, inputs):
         return ops.reshape(inputs, (-1, *ops.shape(inputs)[2:]))
 
+    def write_network(self, writer, inputs):
+        """As `NetworkWriter` asks for it."""
+        return writer.graph.joined_axes(inputs)
+
     def compute_output_spec(self, inputs):
         return keras.KerasTensor((None, *inputs.shape[2:]), dtype=inputs.dtype)
 
@@ -365,6 +369,15 @@ class ScoresOfChoices(keras.layers.Layer):
         return ops.where(
             ops.any(ops.not_equal(token_ids, 0), axis=-1), scores, EXCLUDED
         )
+
+    def write_network(self, writer, scores, token_ids):
+        """As `NetworkWriter` asks for it."""
+        graph = writer.graph
+        scores = graph.split_axis(scores, token_ids)
+        is_token = graph.inverted(graph.equal(token_ids, np.int32(0)))
+        tokens = graph.item(graph.total(graph.as_float(is_token), 2), 0, 2)
+        is_padding = graph.equal(tokens, np.float32(0))
+        return graph.where(is_padding, np.float32(EXCLUDED), scores)
 
     def compute_output_shape(self, scores_shape, token_ids_shape):
         return tuple(token_ids_shape[:2])

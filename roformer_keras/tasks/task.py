@@ -37,7 +37,7 @@ from roformer_keras.tasks.measures import Measure
 from roformer_keras.tasks.saved_task import SavedTask
 from roformer_keras.text.matching import check_inputs
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import TensorLike, Texts, Verbose
+from roformer_keras.types import Engine, TensorLike, Texts, Verbose
 
 # Tokens of a row: attention of so many needs more memory than there is.
 MAX_LENGTH = 2**20
@@ -266,6 +266,7 @@ class TextTask(TextTrainer, SavedTask):
         *,
         batch_tokens: int = TOKENS_PER_BATCH,
         verbose: Verbose = "auto",
+        engine: Engine | None = None,
         steps: int | None = None,
         callbacks: Any = None,
     ) -> Iterator[np.ndarray]: ...
@@ -278,6 +279,7 @@ class TextTask(TextTrainer, SavedTask):
         *,
         batch_tokens: int = TOKENS_PER_BATCH,
         verbose: Verbose = "auto",
+        engine: Engine | None = None,
         steps: int | None = None,
         callbacks: Any = None,
     ) -> Any: ...
@@ -289,6 +291,7 @@ class TextTask(TextTrainer, SavedTask):
         *,
         batch_tokens: int = TOKENS_PER_BATCH,
         verbose: Verbose = "auto",
+        engine: Engine | None = None,
         steps: int | None = None,
         callbacks: Any = None,
     ) -> Any:
@@ -307,6 +310,7 @@ class TextTask(TextTrainer, SavedTask):
                 together; a longer row is computed alone.
             verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal if
                 it takes more than a second.
+            engine: what computes texts; `model.engine` if not given.
             steps, callbacks: as in `keras.Model.predict`, with dicts of ids only.
 
         Returns:
@@ -338,6 +342,7 @@ class TextTask(TextTrainer, SavedTask):
             batch_size=batch_size,
             batch_tokens=batch_tokens,
             verbose=verbose,
+            engine=engine,
         )
 
     def predict_on_batch(self, x: Texts) -> Any:
@@ -358,6 +363,7 @@ class TextTask(TextTrainer, SavedTask):
         batch_size: int | None = None,
         batch_tokens: int = TOKENS_PER_BATCH,
         verbose: Verbose = "auto",
+        engine: Engine | None = None,
     ) -> Any:
         """Results of functions of the outputs for texts; see `predict`.
 
@@ -368,8 +374,9 @@ class TextTask(TextTrainer, SavedTask):
             collect: called with the results of all rows, and the rows; returns the
                 results of the texts.
             model, make_rows, text_counts: those of the task if not given.
-            batch_size, batch_tokens, verbose: as in `predict`.
+            batch_size, batch_tokens, verbose, engine: as in `predict`.
         """
+        chosen: str = engine or self._engine
         model, make_rows = model or self, make_rows or self.make_rows
         counts = text_counts or self.text_counts
         has_choices, has_tokens = self.has_choices, self.has_tokens
@@ -387,7 +394,7 @@ class TextTask(TextTrainer, SavedTask):
             check(x, counts, has_choices, has_tokens),
             make_rows,
             lambda rows, numbers: decode(
-                run_model(model, rows.batch(numbers)), rows, numbers
+                run_model(model, rows.batch(numbers), chosen), rows, numbers
             ),
             collect,
             batch_size=batch_size,

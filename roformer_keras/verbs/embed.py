@@ -32,7 +32,7 @@ class VectorVerb(ReadingVerb):
 
     def encoder(self, loaded: LoadedSource, **options: Any) -> Callable:
         """A function from a list of texts to their vectors."""
-        options |= {"verbose": 0, **self.batches}
+        options |= {"verbose": 0, **self.computing}
         if loaded.tuned is not None:
             return lambda texts: loaded.model.encode(texts, **options)
         options["max_length"] = self.max_length or 512

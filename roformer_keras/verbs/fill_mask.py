@@ -41,7 +41,7 @@ class FillMask(ReadingVerb):
         def answer(rows, numbers):
             texts = [text for (text,) in rows]
             filled = fill_mask(
-                loaded.model, tokenizer, texts, self.top_k, **self.batches
+                loaded.model, tokenizer, texts, self.top_k, **self.computing
             )
             return {
                 "masks": [

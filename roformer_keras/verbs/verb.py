@@ -3,9 +3,10 @@
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, get_args
 
 from roformer_keras.checks import Settings, check_names, choice, integer
+from roformer_keras.types import Engine
 from roformer_keras.verbs import sources
 from roformer_keras.verbs.sources import LoadedSource
 
@@ -54,6 +55,10 @@ class Verb(Settings):
 
     A subclass names the classes that it takes, and says how a loaded model is used.
 
+    Args:
+        engine: what computes; auto is openvino where it is installed and can, else
+            keras; openvino-int8 has weights in 8 bits.
+
     Attributes:
         source: of the model.
         config, vocabulary: files that the source lacks, or None.
@@ -69,6 +74,7 @@ class Verb(Settings):
     source: str | os.PathLike
     config: str | os.PathLike | None = None
     vocabulary: str | os.PathLike | None = None
+    engine: str = choice("auto", choices=get_args(Engine))
 
     name: ClassVar[str]
     fields: ClassVar[tuple[str, ...]] = ("text",)
@@ -145,8 +151,8 @@ class ReadingVerb(Verb):
     batch_tokens: int | None = integer(None, minimum=1)
 
     @property
-    def batches(self) -> dict[str, Any]:
-        """Arguments of the methods of models."""
+    def computing(self) -> dict[str, Any]:
+        """Arguments of the methods of models that say how they compute."""
         if self.batch_tokens is None:
-            return {}
-        return {"batch_tokens": self.batch_tokens}
+            return {"engine": self.engine}
+        return {"engine": self.engine, "batch_tokens": self.batch_tokens}

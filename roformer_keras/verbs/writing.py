@@ -2,11 +2,10 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 from roformer_keras.checks import choice, integer
 from roformer_keras.generation.options import SamplingOptions, SearchOptions
-from roformer_keras.types import Engine
 from roformer_keras.verbs import sources
 from roformer_keras.verbs.sources import LoadedSource
 from roformer_keras.verbs.verb import LoadedVerb, Verb, count
@@ -22,13 +21,10 @@ class WritingVerb(Verb):
     Args:
         seed: the same seed gives the same texts.
         batch_size: texts that are computed, and written, together.
-        engine: what computes the steps of texts; all but keras need
-            roformer-keras[export]; int8 has weights in 8 bits.
     """
 
     seed: int | None = integer(None, minimum=0, maximum=2**64 - 1)
     batch_size: int = count(64)
-    engine: str = choice("keras", choices=get_args(Engine))
 
     column = "outputs"
     method_name: ClassVar[str]

@@ -352,7 +352,7 @@ def test_eight_bits(causal_lm, engine):
 
 def test_an_engine_that_does_not_exist(causal_lm):
     for write in (causal_lm.generate, causal_lm.stream):
-        with pytest.raises(ConfigurationError, match="engine must be one of 'keras'"):
+        with pytest.raises(ConfigurationError, match="engine must be one of 'auto'"):
             write("今天", engine="tensorrt")
 
 
@@ -380,7 +380,7 @@ def test_a_model_that_keras_quantized():
 def test_without_a_library(monkeypatch):
     model = random_lm()
     monkeypatch.setitem(sys.modules, "openvino", None)
-    message = r"needs openvino, .*roformer-keras\[export\]"
+    message = r"needs openvino, .*roformer-keras\[openvino\]"
     with pytest.raises(ConfigurationError, match=message):
         model.generate(SHORT, stop_tokens=(), engine="openvino")
 

@@ -230,9 +230,9 @@ def test_a_mask_may_become_a_word():
 def test_texts_with_masks_are_computed_in_batches(masked_lm, tokenizer, monkeypatch):
     shapes = []
 
-    def counted(model, inputs):
+    def counted(model, inputs, engine):
         shapes.append(inputs["token_ids"].shape)
-        return run_model(model, inputs)
+        return run_model(model, inputs, engine)
 
     monkeypatch.setattr("roformer_keras.models.fill_mask.run_model", counted)
     texts = ["今[MASK]", "[MASK]天" * 9, "今天[MASK]气[MASK]", "[MASK]"]

@@ -511,5 +511,6 @@ def test_outputs_that_are_no_numbers_are_refused():
     model = RoFormerBackbone.from_preset(CHARACTER)
     kernel = model.transformer_layers[0].attention.query.kernel
     kernel.assign(kernel.numpy() * np.nan)
-    with pytest.raises(CheckpointError, match="outputs must be numbers, got NaN"):
-        embed(model, model.tokenizer, ["今天"])
+    for engine, what in (("keras", "outputs"), ("auto", "weights")):
+        with pytest.raises(CheckpointError, match=f"{what} must be .*numbers, got NaN"):
+            embed(model, model.tokenizer, ["今天"], engine=engine)

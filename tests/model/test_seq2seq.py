@@ -232,6 +232,7 @@ def test_samples_of_many_texts_leave_one_by_one(monkeypatch):
         top_p=1.0,
         stop_tokens=stops,
         seed=5,
+        engine="keras",
     )
     assert any(texts == rows for texts, rows in rows_of_texts)
     for number in (0, 3, 7):
@@ -395,7 +396,7 @@ def test_what_cannot_be_written_from():
 
 def test_another_vocabulary_begins_with_its_own_token():
     model = make_model()
-    assert model._decoder()._start_id == 2
+    assert model._decoder("keras")._start_id == model._reading().start_id == 2
     other = ["[PAD]", "[UNK]", "[SEP]", "[CLS]", *CHARACTERS]
     model.tokenizer = RoFormerTokenizer(other)
-    assert model._decoder()._start_id == 3
+    assert model._decoder("keras")._start_id == model._reading().start_id == 3

@@ -125,7 +125,7 @@ def test_an_export_has_one_engine(served, exports, capsys):
     for write in (exported.generate, exported.stream):
         with pytest.raises(ConfigurationError, match=message):
             write("今天", engine="openvino-int8", **options)
-    with pytest.raises(ConfigurationError, match="engine must be one of 'keras'"):
+    with pytest.raises(ConfigurationError, match="engine must be one of 'auto'"):
         exported.generate("今天", engine="tensorrt", **options)
     flags = ["--engine", "openvino-int8", "--text", "今天"]
     code, out, err = run("generate", "--source", exported.folder, *flags, capsys=capsys)

@@ -244,6 +244,9 @@ def test_a_host_that_is_no_name_is_refused():
         find_address("127..1", 0)
 
 
-def test_what_a_model_cannot_do_is_refused():
-    with pytest.raises(ConfigurationError, match="leave the engine out"):
-        ServedModel(CHARACTER, engine="openvino")
+def test_the_engine_computes_every_verb():
+    exact, rounded = (
+        ServedModel(SIM, engine=engine).vectors(["今天天气不错"])
+        for engine in ("openvino", "openvino-int8")
+    )
+    assert 1e-5 < np.abs(exact - rounded).max() < 0.1

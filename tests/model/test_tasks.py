@@ -423,9 +423,9 @@ def test_batch_size_of_answers(fitted, monkeypatch):
     model, _ = fitted
     expected, sizes = probabilities(model), []
 
-    def counted(model, inputs):
+    def counted(model, inputs, engine):
         sizes.append(len(inputs["token_ids"]))
-        return run_model(model, inputs)
+        return run_model(model, inputs, engine)
 
     monkeypatch.setattr("roformer_keras.tasks.task.run_model", counted)
     found = probabilities(model, batch_size=3)

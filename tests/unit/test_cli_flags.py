@@ -32,14 +32,14 @@ RAY = (
     "encoding header on-bad-row output-format piece-rows"
 )
 # Texts that are written have --batch-size.
-READS = f"{RAY} batch-tokens"
+READS = f"{RAY} batch-tokens worker-engine"
 FLAGS = {
     "convert": "config dtype format ignore model overwrite private quiet vocabulary",
     "download": "base-url folder quiet",
     "embed": f"{READS} config dtype fields format max-length no-normalize output "
     "overwrite quiet source vocabulary",
-    "evaluate": "batch-size fields json length-penalty max-new-tokens num-beams output "
-    "encoding format header on-bad-row overwrite quiet tokenize",
+    "evaluate": "batch-size engine fields json length-penalty max-new-tokens "
+    "num-beams output encoding format header on-bad-row overwrite quiet tokenize",
     "export": "calibration-texts config format generator int8 json overwrite "
     "vocabulary",
     "fill-mask": f"{READS} config fields json output overwrite quiet source top-k "
@@ -123,7 +123,7 @@ def test_the_help_names_every_command(capsys):
 
 FORMATS = " ".join(typing.get_args(FileFormat))
 ENCODINGS = " ".join(typing.get_args(FileEncoding))
-ENGINES = "keras openvino openvino-int8"
+ENGINES = "auto keras openvino openvino-int8"
 # What values of flags must be; a flag of one command has the command before it.
 RULES = {
     "a finite number": "dropout length-penalty lora-alpha",
@@ -167,9 +167,9 @@ RULES = {
     "one of float32 float16": "convert:dtype",
     "one of float32 mixed_bfloat16 mixed_float16": "dtype",
     "one of jsonl parquet": "output-format",
-    f"one of {ENGINES}": "worker-engine",
-    f"one of {ENGINES} ray": "generate:engine paraphrase:engine",
-    "one of keras ray": "engine",
+    f"one of {ENGINES}": "evaluate:engine worker-engine",
+    f"one of {ENGINES} ray": "engine",
+    "one of keras ray": "serve:engine",
     "one of linear constant": "schedule",
     "one of mlm lm unilm sim seq2seq": "pretrain:task",
     "one of mlm lm unilm simbert distillation classification cosent seq2seq": (

@@ -125,7 +125,7 @@ def test_a_new_option_is_one_field(monkeypatch):
 
 def test_options_of_one_name_are_those_of_the_last_class():
     """A job names its engines, of which a verb has some."""
-    classes = [Generate, find_class(layouts.WRITING_JOB)]
+    classes = [Generate, find_class(layouts.JOB)]
     found = flags_of(add_flags, lambda: None, None, None, classes)
     assert "ray" in found["engine"].choices
     assert (

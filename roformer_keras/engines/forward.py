@@ -1,0 +1,60 @@
+"""A functional model, compiled by a runtime other than Keras."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from roformer_keras.engines.network import NetworkWriter
+from roformer_keras.engines.openvino_graph import OpenVINOGraph
+from roformer_keras.engines.programs import OpenVINOProgram
+
+
+class ModelProgram:
+    """The outputs of a functional model, by OpenVINO; threads may share it.
+
+    It holds the weights as they are when it is made.
+
+    Args:
+        model: functional Keras model that takes a dict.
+        int8: bool. True stores kernels and embeddings in 8 bits, and multiplies
+            integers where the processor does so faster.
+        bfloat16: bool. True computes in bfloat16, if the processor does.
+
+    Raises:
+        ConfigurationError: OpenVINO is not installed or has no such layer.
+        CheckpointError: weights are not finite numbers.
+    """
+
+    def __init__(self, model: keras.Model, int8: bool, bfloat16: bool):
+        graph = OpenVINOGraph(int8=int8)
+        inputs = {
+            name: graph.input(name, x.dtype, x.shape) for name, x in model.input.items()
+        }
+        outputs = NetworkWriter(graph).functional(model, inputs)
+        keras.tree.assert_same_structure(outputs, model.output)
+        self._structure = model.output
+        self._names = []
+        for number, output in enumerate(keras.tree.flatten(outputs)):
+            self._names.append(f"output_{number}")
+            graph.output(self._names[-1], output, ())
+        self._dtypes = {name: x.dtype for name, x in model.input.items()}
+        self._program = OpenVINOProgram(
+            graph.finish(), bfloat16, multiplies_integers=int8
+        )
+
+    def __call__(self, inputs: Mapping[str, np.ndarray]) -> Any:
+        """NumPy arrays, nested as the model's outputs are.
+
+        Args:
+            inputs: arrays by the names of the model's inputs.
+        """
+        outputs = self._program.outputs(
+            {
+                name: np.ascontiguousarray(inputs[name], dtype)
+                for name, dtype in self._dtypes.items()
+            }
+        )
+        flat = [outputs[name] for name in self._names]
+        return keras.tree.pack_sequence_as(self._structure, flat)
