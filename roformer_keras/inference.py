@@ -16,6 +16,7 @@ from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.extras import is_installed
 from roformer_keras.layers.block import RoFormerBlock
 from roformer_keras.layers.fused import fused, runs_on_cpu
+from roformer_keras.processes import refuse_forked_process
 from roformer_keras.types import Engine, Shape
 
 _LOGGER = logging.getLogger(__name__)
@@ -193,6 +194,7 @@ class Inference:
         Raises:
             ConfigurationError: the engine was asked for and cannot compute the model.
         """
+        refuse_forked_process()
         chosen = self.chosen_engine(engine)
         if chosen == "keras":
             return None

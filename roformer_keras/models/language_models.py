@@ -1,7 +1,7 @@
 """The models with a tied output layer: masked, causal, and RoFormer-Sim."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import keras
 import numpy as np
@@ -24,18 +24,30 @@ from roformer_keras.models.backbone import RoFormerBackbone
 from roformer_keras.models.embedding import embed
 from roformer_keras.models.fill_mask import MaskCandidate, fill_mask
 from roformer_keras.models.initializers import initializer
-from roformer_keras.models.objective_trainer import ObjectiveTrainer
-from roformer_keras.models.preset import BackboneModel
+from roformer_keras.models.objective_data import ObjectiveData, refuse_iterator
+from roformer_keras.models.text_model import TextModel
+from roformer_keras.objectives import OBJECTIVES
+from roformer_keras.optimizers import make_optimizer
 from roformer_keras.types import Engine, TensorLike, Texts, Verbose
 
+# Of AdamW, if the model is not compiled.
+_RATE = 1e-4
 
-class LanguageModel(ObjectiveTrainer, BackboneModel):
+
+class LanguageModel(TextModel):
     """A backbone and its tied output layer.
 
-    Subclasses differ in what their backbone must be, see `config.MODEL_FIELDS`.
+    Subclasses differ in what their backbone must be, see `config.MODEL_FIELDS`, and in
+    the objective by which they learn texts, see `OBJECTIVES`.
     """
 
     other_attention: tuple[str, ...] = ()
+    if TYPE_CHECKING:
+
+        @property
+        def objective_name(self) -> str: ...
+
+    row_options = ("max_length", "options")
 
     def __init__(
         self,
@@ -110,6 +122,33 @@ class LanguageModel(ObjectiveTrainer, BackboneModel):
 
     def preset_options(self) -> dict[str, Any]:
         return {"output_activation": self.output_activation}
+
+    # === Training ===
+
+    def default_optimizer(self) -> keras.optimizers.Optimizer:
+        return make_optimizer(_RATE)
+
+    def default_metrics(self) -> None:
+        return None
+
+    def _data(self, x, y, sample_weight, class_weight, *, max_length=128, options=None):
+        if sample_weight is not None or class_weight is not None:
+            raise ConfigurationError(
+                "texts without labels have no weights and no classes: leave "
+                "sample_weight and class_weight out"
+            )
+        kind = OBJECTIVES[self.objective_name]
+        objective = kind(self.text_tokenizer(), max_length, **(options or {}))
+        if not self.compiled:
+            self.compile()
+        return ObjectiveData.of(self, objective, x, y)
+
+    def _tokenized_batches(self, data, options, copies=1, class_weight=None):
+        refuse_iterator(data)
+        return data
+
+    def _validation_parts(self, data):
+        return data if isinstance(data, tuple) else (data,)
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

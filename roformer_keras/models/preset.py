@@ -32,18 +32,16 @@ from roformer_keras.models.kept_tokens import KeptTokens
 from roformer_keras.models.lora import PartialTraining, backbone_of
 from roformer_keras.models.paths import weights_by_path
 from roformer_keras.models.quantization import (
-    Quantizable,
-    quantization_state,
     quantized_layers,
+    quiet_quantization,
     restore_quantized,
-    set_quantization_state,
 )
 from roformer_keras.processes import refuse_forked_process
 from roformer_keras.text.matching import check_vocabulary
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 if TYPE_CHECKING:
-    from roformer_keras.models.backbone import RoFormerBackbone
+    pass
 
 # Fields that change the outputs of a model and not the shapes of its weights.
 _NOT_IN_SHAPES = ("num_heads", "activation", "position_embedding", "norm_first")
@@ -66,7 +64,7 @@ def opened_checkpoint(
     return open_checkpoint(resolve(source), config)
 
 
-class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
+class PresetModel(FastInference, PartialTraining, keras.Model):
     """A model that is loaded from a checkpoint and saved as a preset folder.
 
     Subclasses have a `config`, and are built from one by `from_roformer_config`.
@@ -123,6 +121,25 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
         if isinstance(x, dict):
             check_ids(x, self.config)
         return super().predict(x, *args, **kwargs)
+
+    def quantize(
+        self, mode: str | None = None, config: Any = None, **options: Any
+    ) -> None:
+        """As in Keras, without a warning for each layer that stays float.
+
+        Args:
+            mode: `"int8"` or `"int4"`.
+            config: `keras.quantizers.QuantizationConfig`, instead of a mode.
+            options: `filters`, as in Keras: which layers are quantized.
+
+        Example:
+            >>> model = roformer_keras.RoFormerBackbone.from_preset("roformer-char")
+            >>> model.quantize("int8")
+            >>> model.get_layer("transformer_layer_0").attention.query.dtype_policy.name
+            'int8_from_float32'
+        """
+        with quiet_quantization():
+            super().quantize(mode, config=config, **options)
 
     def export(
         self, filepath: Any, format: str = "tf_saved_model", **kwargs: Any
@@ -247,7 +264,8 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
             (2, 192)
         """
         options = {}
-        if "output_activation" in changes and cls.__name__ != "RoFormerBackbone":
+        arguments = inspect.signature(cls.__init__).parameters
+        if "output_activation" in changes.keys() & arguments.keys():
             options["output_activation"] = changes.pop("output_activation")
         with opened_checkpoint(source, config) as checkpoint:
             if checkpoint.model == cls.__name__:
@@ -424,69 +442,6 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
     def _weight_rows(self):
         """Rows of the weight table, one for each weight that a preset stores."""
         return weight_table(self.config, model_heads(type(self).__name__, self.config))
-
-
-class BackboneModel(PresetModel):
-    """A model that stands on a `backbone`, with its configuration and dtype policy."""
-
-    backbone: "RoFormerBackbone"
-
-    @property
-    def config(self) -> RoFormerConfig:
-        return self.backbone.config
-
-    def get_config(self) -> dict[str, Any]:
-        backbone = keras.saving.serialize_keras_object(self.backbone)
-        if self.tokenizer is not None:
-            for name in ("vocabulary", "tokenizer"):
-                # Those of this model, below.
-                backbone["config"].pop(name, None)
-        return {
-            "name": self.name,
-            "trainable": self.trainable,
-            "backbone": backbone,
-            **quantization_state(self, without=self.backbone),
-            **self.preset_options(),
-            **self._tokenizer_config(),
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        options = dict(config)
-        return cls._restore(options, cls._restore_backbone(options))
-
-    @classmethod
-    def _restore_backbone(cls, options):
-        """Takes the backbone out of a configuration, and builds it."""
-        found = options.pop("backbone", None)
-        if isinstance(found, dict):
-            found = keras.saving.deserialize_keras_object(found)
-        if not isinstance(getattr(found, "config", None), RoFormerConfig):
-            raise ConfigurationError(
-                f"backbone of a {cls.__name__} must be a RoFormerBackbone, got "
-                f"{found!r:.80}"
-            )
-        return found
-
-    @classmethod
-    def _restore(cls, options, *arguments):
-        """The model of a configuration, frozen if it was."""
-        trainable = options.pop("trainable", True)
-        quantization = options.pop("quantization", {})
-        tokenizer = take_tokenizer(options, cls.__name__)
-        of_keras = ("name", "dtype")
-        saved = {name: one for name, one in options.items() if name not in of_keras}
-        check_options(cls, saved, "the configuration of the model")
-        model = cls(*arguments, **options)
-        set_quantization_state(model, quantization)
-        if tokenizer:
-            model._set_tokenizer(*tokenizer)
-        if model.backbone.tokenizer is None:
-            model.backbone.tokenizer = model.tokenizer
-        if not trainable:
-            # Setting True would unfreeze a backbone that was frozen by itself.
-            model.trainable = False
-        return model
 
 
 def take_tokenizer(config: dict, label: str) -> tuple[Sequence[str], dict] | None:

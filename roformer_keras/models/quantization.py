@@ -3,7 +3,7 @@
 import contextlib
 import gc
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -19,29 +19,13 @@ _CONFIGS = {"int8": "Int8QuantizationConfig", "int4": "Int4QuantizationConfig"}
 _MAX_BLOCK = 2**20
 
 
-class Quantizable:
-    """A base of models whose dense layers and embeddings Keras can quantize."""
-
-    def quantize(
-        self, mode: str | None = None, config: Any = None, **options: Any
-    ) -> None:
-        """As in Keras, without a warning for each layer that stays float.
-
-        Args:
-            mode: `"int8"` or `"int4"`.
-            config: `keras.quantizers.QuantizationConfig`, instead of a mode.
-            options: `filters`, as in Keras: which layers are quantized.
-
-        Example:
-            >>> model = roformer_keras.RoFormerBackbone.from_preset("roformer-char")
-            >>> model.quantize("int8")
-            >>> model.get_layer("transformer_layer_0").attention.query.dtype_policy.name
-            'int8_from_float32'
-        """
-        with warnings.catch_warnings(), _quick_deletion():
-            # Norms have nothing to quantize.
-            warnings.filterwarnings("ignore", "Layer .* `quantize` .* implemented")
-            super().quantize(mode, config=config, **options)  # type: ignore[misc]
+@contextlib.contextmanager
+def quiet_quantization() -> Iterator[None]:
+    """Runs Keras's `quantize` without its warnings of layers that stay float."""
+    with warnings.catch_warnings(), _quick_deletion():
+        # Norms have nothing to quantize.
+        warnings.filterwarnings("ignore", "Layer .* `quantize` .* implemented")
+        yield
 
 
 def quantized_layers(model: keras.Layer) -> dict[str, QuantizedLayer]:

@@ -28,12 +28,12 @@ from roformer_keras.layers import (
     SinusoidalPositionEmbedding,
 )
 from roformer_keras.losses import LabelSmoothing
-from roformer_keras.models.preset import PresetModel, take_tokenizer
+from roformer_keras.models.preset import take_tokenizer
 from roformer_keras.models.quantization import (
     quantization_state,
     set_quantization_state,
 )
-from roformer_keras.models.text_trainer import TextData, TextTrainer
+from roformer_keras.models.text_model import TextData, TextModel
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.types import Texts
 
@@ -43,7 +43,7 @@ _WARMUP, _SMOOTHING = 4000, 0.1
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
+class RoFormerSeq2Seq(TextGeneration, TextModel):
     """A Transformer that writes a text from another, with rotary positions.
 
     Self-attention of both sides rotates queries and keys by position; attention from
@@ -90,7 +90,8 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
     row_options = ("max_length",)
     # As in section 6.1 of Vaswani et al.
     default_longer = 50
-    config: Seq2SeqConfig
+    # Its own, as it has no backbone.
+    config: Seq2SeqConfig = None  # type: ignore[assignment]
 
     def __init__(
         self,

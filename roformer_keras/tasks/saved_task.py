@@ -25,16 +25,16 @@ from roformer_keras.io.tensor import Tensor
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.paths import layers_by_path, weights_by_path
 from roformer_keras.models.preset import (
-    BackboneModel,
     check_options,
     opened_checkpoint,
     take_tokenizer,
 )
 from roformer_keras.models.quantization import quantized_layers, restore_quantized
+from roformer_keras.models.text_model import TextModel
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 
-class SavedTask(BackboneModel):
+class SavedTask(TextModel):
     """A task as files hold it.
 
     Presets and `.keras` files hold the head under the paths of its variables, in a

@@ -69,7 +69,7 @@ def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys):
     out = tmp_path / "out.jsonl"
     code, shown, err = run(*arguments, "--seed", "3", "-o", out, capsys=capsys)
     assert (code, shown) == (0, f"{out}\n")
-    assert "roformer-keras: compiling steps, 4 x 48 tokens\n" in err
+    assert "roformer-keras: compiling for the engine 'openvino'\n" in err
     assert listing(tmp_path) == ["out.jsonl", "prompts.txt"]
     found = json_lines(out.read_text(encoding="utf-8"))
     model = Generate(source=str(GPT)).load_source().model
@@ -179,7 +179,7 @@ def test_what_is_compiled_for_a_stream_is_said_before_its_line(monkeypatch, caps
     monkeypatch.setattr(sys, "stderr", sys.stdout)
     # With this seed the first token is a piece already, before steps are compiled.
     arguments = (*GENERATE, "--text", "今天天气", *SHORT, "--seed", "2")
-    code, out, _ = run(*arguments, capsys=capsys)
+    code, out, _ = run(*arguments, "--engine", "keras", capsys=capsys)
     text = model.generate("今天天气", max_length=16, seed=2)
     assert (code, out) == (
         0,
@@ -199,7 +199,7 @@ def test_a_short_job_shows_no_bar_whatever_it_compiles(monkeypatch, capsys):
 
 def test_a_bar_that_was_shown_is_ended(monkeypatch, capsys):
     model = RoFormerCausalLM.from_preset(GPT)
-    decoder = model._decoder()
+    decoder = model._decoder("keras")
     start = decoder.start
 
     def late(*arguments):
@@ -209,7 +209,7 @@ def test_a_bar_that_was_shown_is_ended(monkeypatch, capsys):
 
     monkeypatch.setattr(decoder, "start", late)
     with pytest.raises(KeyboardInterrupt):
-        model.generate("今天天气", max_length=16, verbose=1)
+        model.generate("今天天气", max_length=16, verbose=1, engine="keras")
     shown = capsys.readouterr().err
     assert "compiling prompts, 1 x 16 tokens" in shown
     assert shown.endswith("\n")

@@ -2,7 +2,10 @@
 
 import inspect
 
+import keras
+
 import roformer_keras
+from roformer_keras.models.text_model import TextModel
 
 
 def functions(name, value):
@@ -52,3 +55,21 @@ def test_public_names_and_their_signatures():
         "RoFormerTokenizer.__call__",
         "finetune",
     } <= names
+
+
+def test_texts_are_fitted_in_one_place():
+    """`fit` on texts is written once; below it is that of Keras, without its waits."""
+    models = [
+        value
+        for name in roformer_keras.__all__
+        if inspect.isclass(value := getattr(roformer_keras, name))
+        and issubclass(value, keras.Model)
+    ]
+    assert len(models) > 10
+    for model in models:
+        own = [x for x in model.__mro__ if x.__module__.startswith("roformer_keras")]
+        assert len(own) <= 9, model
+        for method in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
+            places = [base.__name__ for base in own if method in vars(base)]
+            texts = ["TextModel"] if issubclass(model, TextModel) else []
+            assert places == [*texts, "FastInference"], (model, method)

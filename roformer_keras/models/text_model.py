@@ -2,26 +2,29 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import keras
 import numpy as np
 
 from roformer_keras.checks import check_integer
+from roformer_keras.config import RoFormerConfig
 from roformer_keras.data.batches import MappedDataset, NumberedBatches, TextBatches
 from roformer_keras.data.datasets import check_container, is_ready, labelled_texts
 from roformer_keras.data.rows import draw_validation
 from roformer_keras.data.tables import is_table
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.distribution import refuse_strategy
-from roformer_keras.models.training_loop import with_order
+from roformer_keras.models.preset import PresetModel, check_options, take_tokenizer
+from roformer_keras.models.quantization import (
+    quantization_state,
+    set_quantization_state,
+)
+from roformer_keras.models.training_loop import ForModel, with_order
 from roformer_keras.types import Texts
 
-# A mixin calls what a Keras model has.
 if TYPE_CHECKING:
-    from keras import Model as _Model
-else:
-    _Model = object
+    from roformer_keras.models.backbone import RoFormerBackbone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +43,9 @@ class TextData:
             returns the weights as the loss takes them. None: a weight for each row.
         numbers: int. Indices of the rows to use; all if not given.
     """
+
+    # The model whose texts these are trains on them itself.
+    trainer: ClassVar[None] = None
 
     lengths: np.ndarray
     owners: np.ndarray
@@ -102,14 +108,17 @@ class TextData:
         return TextBatches(self.lengths[numbers], make, batch_size, **options)
 
 
-class TextTrainer(_Model):
-    """A base of Keras models that are compiled, fitted and evaluated on texts.
+class TextModel(PresetModel):
+    """A model that is compiled, fitted and evaluated on texts.
 
     Subclasses define `labelled(x, y, sample_weight, class_weight)`, which returns
-    `TextData`, `default_optimizer()`, `default_loss()` and `default_metrics()`.
+    `TextData`, `default_optimizer()`, `default_loss()` and `default_metrics()`. All but
+    the encoder-decoder stand on a `backbone`, with its configuration and dtype policy.
     """
 
+    backbone: "RoFormerBackbone"
     default_batch_size = 32
+    labelled: Callable[..., TextData]
     # Keyword arguments of `fit` and `evaluate` that `labelled` takes.
     row_options: tuple[str, ...] = ()
 
@@ -118,7 +127,13 @@ class TextTrainer(_Model):
         """Number of times that each row comes in a batch of `fit`."""
         return 1
 
-    def default_metrics(self) -> list[keras.metrics.Metric]:
+    def default_optimizer(self) -> keras.optimizers.Optimizer:
+        raise NotImplementedError
+
+    def default_loss(self) -> Any:
+        return None
+
+    def default_metrics(self) -> Any:
         return []
 
     def compile(
@@ -159,45 +174,58 @@ class TextTrainer(_Model):
         *,
         validation_data: Any = None,
         validation_split: float = 0.0,
+        validation_batch_size: int | None = None,
         shuffle: bool = True,
         class_weight: Mapping | None = None,
         sample_weight: Sequence[float] | np.ndarray | None = None,
+        callbacks: Any = None,
         seed: int = 0,
         initial_epoch: int = 0,
         **kwargs: Any,
     ) -> keras.callbacks.History:
         """As in Keras, on texts; a model that is not compiled is compiled by default.
 
+        Language models learn texts by their objective, as `pretrain` does, which is for
+        corpora: it resumes, logs and needs little memory. The loss and the metrics are
+        then the objective's.
+
         Args:
             x: texts in any container that `labelled` takes; a table of texts and their
                 labels; a finite `tf.data.Dataset`
                 of texts and labels; a generator or a `PyDataset` of batches of texts
-                and labels; or what Keras's own `fit` takes, with dicts of ids.
-            y: labels of the rows of `x`, or the texts to write.
-            batch_size: int. Rows of a batch; the class's own number if not given. Also
-                of validation, unless there is a `validation_batch_size`.
+                and labels; or what Keras's own `fit` takes, with dicts of ids. Of
+                language models texts without labels; for RoFormer-Sim pairs of texts
+                with one meaning, or their first texts.
+            y: labels of the rows of `x`, or the texts to write, or the second texts of
+                pairs.
+            batch_size: int. Rows of a batch; the class's own number if not given. A
+                pair of RoFormer-Sim is two rows.
             validation_data: pair of texts and labels, or triple with weights; or a
-                dataset like `x`.
+                dataset like `x`; of language models texts, or a tuple for `x` and `y`.
             validation_split: float in [0, 1). Share of the rows, drawn by the seed, for
                 validation instead of training, where class_weight does not count.
+            validation_batch_size: int. That of training if not given.
             shuffle: bool. Whether each epoch has its own order.
             class_weight: dict of label, by name or number, to weight.
             sample_weight: float `(rows,)`; not with datasets and generators, whose
                 triples have weights.
-            seed: int. Determines the order.
-            initial_epoch, kwargs: as in `keras.Model.fit`; `max_length` of an
-                encoder-decoder; `fields` of a task, the columns of texts and label in
-                a table (`text` or `first`, `second`, and `label` if not given).
+            callbacks: as in Keras; they see this model.
+            seed: int. Determines the order, and what a language model hides.
+            initial_epoch, kwargs: as in `keras.Model.fit`; `fields` of a task, the
+                columns of texts and label in a table (`text` or `first`, `second`, and
+                `label` if not given); `max_length` of a language model (128), and of
+                an encoder-decoder; `options` of a language model, a dict of options of
+                its objective, such as `{"whole_word": True}`.
 
         Raises:
-            ConfigurationError: texts or labels break a rule; names the row.
+            ConfigurationError: texts, labels or an option break a rule; names the row.
             VocabularyError: the model has no tokenizer.
         """
         if not self.compiled:
             self.compile()
         options = self._pop_row_options(kwargs)
         batch_size = self.default_batch_size if batch_size is None else batch_size
-        held_out_size = kwargs.get("validation_batch_size") or batch_size
+        held_out_size = validation_batch_size or batch_size
         check_container(x, y, sample_weight, validation_split)
         if validation_data is not None:
             validation_data = self._held_out(validation_data, held_out_size, options)
@@ -213,14 +241,15 @@ class TextTrainer(_Model):
                 **self._size_of_ready(y, batch_size),
                 validation_data=validation_data,
                 validation_split=validation_split,
+                validation_batch_size=validation_batch_size,
                 # A dataset has its own order.
                 shuffle=shuffle and y is not None,
                 class_weight=None if is_weighted else self._by_number(class_weight),
                 sample_weight=sample_weight,
+                callbacks=callbacks,
                 initial_epoch=initial_epoch,
                 **kwargs,
             )
-        kwargs.pop("validation_batch_size", None)
         data = self._read(x, y, sample_weight, class_weight, **options)
         if validation_data is None and validation_split:
             data, held_out = data.split(validation_split, seed)
@@ -232,16 +261,20 @@ class TextTrainer(_Model):
             seed=seed,
             epoch=initial_epoch,
         )
-        callbacks = kwargs.pop("callbacks", None)
-        return super().fit(
+        callbacks, fit = with_order(callbacks, batches), super().fit
+        if data.trainer is not None:
+            callbacks = [ForModel(callbacks, self, data.trainer)]
+            fit = data.trainer.fit
+        self.history = fit(
             batches,
-            # TextBatches shuffle by themselves, by a seed.
+            # They shuffle by themselves, by a seed.
             shuffle=False,
             validation_data=validation_data,
             initial_epoch=initial_epoch,
-            callbacks=with_order(callbacks, batches),
+            callbacks=callbacks,
             **kwargs,
         )
+        return self.history
 
     def evaluate(
         self,
@@ -252,6 +285,8 @@ class TextTrainer(_Model):
         **kwargs: Any,
     ) -> float | list[float] | dict[str, float]:
         """As in Keras, on texts; see `fit`.
+
+        A language model hides the same tokens each time.
 
         Args:
             x, y, batch_size, sample_weight: as in `fit`.
@@ -265,7 +300,8 @@ class TextTrainer(_Model):
             return super().evaluate(x, y, **size, sample_weight=sample_weight, **kwargs)
         batch_size = self.default_batch_size if batch_size is None else batch_size
         data = self._read(x, y, sample_weight, **options)
-        return super().evaluate(data.batches(batch_size), **kwargs)
+        evaluate = super().evaluate if data.trainer is None else data.trainer.evaluate
+        return evaluate(data.batches(batch_size), **kwargs)
 
     def train_on_batch(
         self,
@@ -281,8 +317,7 @@ class TextTrainer(_Model):
             x, y: texts and labels as in `fit`; or dicts of ids, and targets.
             sample_weight: float `(rows,)`.
             class_weight: dict of label to weight.
-            kwargs: as in `keras.Model.train_on_batch`; `fields` or `max_length`, as in
-                `fit`.
+            kwargs: as in `keras.Model.train_on_batch`, with those of `fit` for rows.
         """
         if not self.compiled:
             self.compile()
@@ -291,7 +326,10 @@ class TextTrainer(_Model):
             class_weight = self._by_number(class_weight)
             return super().train_on_batch(x, y, sample_weight, class_weight, **kwargs)
         data = self._read(x, y, sample_weight, class_weight, **options)
-        return super().train_on_batch(*data.batch(copies=self.row_copies), **kwargs)
+        train = super().train_on_batch
+        if data.trainer is not None:
+            train = data.trainer.train_on_batch
+        return train(*data.batch(copies=self.row_copies), **kwargs)
 
     def test_on_batch(
         self, x: Texts, y: Texts = None, sample_weight: Any = None, **kwargs: Any
@@ -301,8 +339,7 @@ class TextTrainer(_Model):
         Args:
             x, y: texts and labels as in `fit`; or dicts of ids, and targets.
             sample_weight: float `(rows,)`.
-            kwargs: as in `keras.Model.test_on_batch`; `fields` or `max_length`, as in
-                `fit`.
+            kwargs: as in `keras.Model.test_on_batch`, with those of `fit` for rows.
         """
         if not self.compiled:
             self.compile()
@@ -310,7 +347,10 @@ class TextTrainer(_Model):
         if isinstance(x, dict):
             return super().test_on_batch(x, y, sample_weight, **kwargs)
         data = self._read(x, y, sample_weight, **options)
-        return super().test_on_batch(*data.batch(), **kwargs)
+        test = super().test_on_batch
+        if data.trainer is not None:
+            test = data.trainer.test_on_batch
+        return test(*data.batch(), **kwargs)
 
     def class_weights(self, class_weight: Mapping) -> np.ndarray:
         """The weight of each class, 1 if none is given: float32 `(num_classes,)`.
@@ -377,18 +417,28 @@ class TextTrainer(_Model):
         is_pair = isinstance(data, tuple) and isinstance(data[0], dict)
         if isinstance(data, Iterator) or is_pair or is_ready(data):
             return data
-        is_dataset = hasattr(data, "as_numpy_iterator") or is_table(data)
-        parts = (data,) if is_dataset else tuple(data)
-        if not is_dataset and len(parts) not in (2, 3):
+        parts = self._validation_parts(data)
+        return self._read(*parts, **options).batches(batch_size)
+
+    def _validation_parts(self, data):
+        """Texts, labels and weights of `validation_data`."""
+        if hasattr(data, "as_numpy_iterator") or is_table(data):
+            return (data,)
+        parts = tuple(data)
+        if len(parts) not in (2, 3):
             raise ConfigurationError(
                 "validation_data must be a pair of texts and labels, or a triple with "
                 f"weights, got {len(parts)} of them"
             )
-        return self._read(*parts, **options).batches(batch_size)
+        return parts
 
     def _read(self, x, y=None, sample_weight=None, class_weight=None, **options):
         refuse_strategy(self)
         check_container(x, y, sample_weight)
+        return self._data(x, y, sample_weight, class_weight, **options)
+
+    def _data(self, x, y, sample_weight, class_weight, **options):
+        """Texts as `TextData`, or what has its methods."""
         if hasattr(x, "as_numpy_iterator"):
             x, y, sample_weight = labelled_texts(x)
         return self.labelled(x, y, sample_weight, class_weight, **options)
@@ -400,3 +450,62 @@ class TextTrainer(_Model):
         if y is None:
             return {}
         return {"batch_size": batch_size or self.default_batch_size}
+
+    # === On a backbone ===
+
+    @property
+    def config(self) -> RoFormerConfig:
+        return self.backbone.config
+
+    def get_config(self) -> dict[str, Any]:
+        backbone = keras.saving.serialize_keras_object(self.backbone)
+        if self.tokenizer is not None:
+            for name in ("vocabulary", "tokenizer"):
+                # Those of this model, below.
+                backbone["config"].pop(name, None)
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "backbone": backbone,
+            **quantization_state(self, without=self.backbone),
+            **self.preset_options(),
+            **self._tokenizer_config(),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        options = dict(config)
+        return cls._restore(options, cls._restore_backbone(options))
+
+    @classmethod
+    def _restore_backbone(cls, options):
+        """Takes the backbone out of a configuration, and builds it."""
+        found = options.pop("backbone", None)
+        if isinstance(found, dict):
+            found = keras.saving.deserialize_keras_object(found)
+        if not isinstance(getattr(found, "config", None), RoFormerConfig):
+            raise ConfigurationError(
+                f"backbone of a {cls.__name__} must be a RoFormerBackbone, got "
+                f"{found!r:.80}"
+            )
+        return found
+
+    @classmethod
+    def _restore(cls, options, *arguments):
+        """The model of a configuration, frozen if it was."""
+        trainable = options.pop("trainable", True)
+        quantization = options.pop("quantization", {})
+        tokenizer = take_tokenizer(options, cls.__name__)
+        of_keras = ("name", "dtype")
+        saved = {name: one for name, one in options.items() if name not in of_keras}
+        check_options(cls, saved, "the configuration of the model")
+        model = cls(*arguments, **options)
+        set_quantization_state(model, quantization)
+        if tokenizer:
+            model._set_tokenizer(*tokenizer)
+        if model.backbone.tokenizer is None:
+            model.backbone.tokenizer = model.tokenizer
+        if not trainable:
+            # Setting True would unfreeze a backbone that was frozen by itself.
+            model.trainable = False
+        return model

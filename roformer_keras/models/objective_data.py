@@ -1,0 +1,129 @@
+"""Texts that a language model learns by an objective, as `fit` takes them."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator
+from typing import Any, Self
+
+import keras
+
+from roformer_keras.checks import check_integer
+from roformer_keras.data.batches import NumberedBatches
+from roformer_keras.data.datasets import (
+    check_container,
+    labelled_texts,
+    texts_of,
+)
+from roformer_keras.data.examples import EpochItems, ItemList
+from roformer_keras.data.loader import batch_maker, items_of
+from roformer_keras.data.rows import draw_validation
+from roformer_keras.data.texts import as_texts
+from roformer_keras.errors import ConfigurationError
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveData:
+    """Items of an objective; it has the methods of `TextData`.
+
+    Args:
+        model: `LanguageModel`, compiled.
+        objective: of `OBJECTIVES`.
+        items: `ItemList` of the objective.
+    """
+
+    model: Any
+    objective: Any
+    items: Any
+
+    @classmethod
+    def of(cls, model: Any, objective: Any, x: Any, y: Any = None) -> Self:
+        """The items that texts make; `x` and `y` as in `fit`."""
+        return cls(model, objective, _items(objective, x, y))
+
+    @functools.cached_property
+    def trainer(self) -> keras.Model:
+        """The model that trains the layers of the language model."""
+        trainer = self.objective.training_model(self.model)
+        trainer.compile(
+            self.model.optimizer,
+            **self.objective.compile_options(),
+            jit_compile=self.model.jit_compile,
+            run_eagerly=self.model.run_eagerly,
+        )
+        return trainer
+
+    def split(self, share: float, seed: int) -> tuple[Self, Self]:
+        """Two parts; the second has that share of the items, drawn by the seed."""
+        held_out = draw_validation(len(self.items), share, seed)
+        parts = ItemList(), ItemList()
+        for item, is_held_out in zip(self.items, held_out, strict=True):
+            parts[is_held_out].append(item)
+        first, second = (dataclasses.replace(self, items=items) for items in parts)
+        return first, second
+
+    def batch(self, copies: int = 1) -> tuple:
+        """All items as one batch."""
+        return self.batches(len(self.items) * self.objective.rows_per_item)[0]
+
+    def batches(
+        self,
+        batch_size: int,
+        copies: int = 1,
+        shuffle: bool = False,
+        seed: int = 0,
+        epoch: int | None = None,
+    ) -> NumberedBatches:
+        """Batches for `fit` and `evaluate`.
+
+        Args:
+            batch_size: int. Rows of a batch.
+            copies: must be 1.
+            shuffle, seed: as in `fit`.
+            epoch: int. The first epoch; if not given, each epoch has the same batches.
+        """
+        check_integer("batch_size", batch_size, minimum=1)
+        check_integer("seed", seed, minimum=0)
+        order = [seed] if shuffle else None
+        examples = EpochItems(self.items, order, whole_epochs=True)
+        make = batch_maker(examples, self.objective, batch_size, [seed])
+        count = math.ceil(len(examples) / items_of(self.objective, batch_size))
+        return NumberedBatches(make, count, epoch or 0, advances=epoch is not None)
+
+
+def _items(objective, x, y=None):
+    """The items of an objective that texts make."""
+    check_container(x, y)
+    fields = (objective.fields or 1,)
+    if hasattr(x, "as_numpy_iterator") or isinstance(x, keras.utils.PyDataset):
+        x, y = _texts_of_dataset(x, fields)
+    refuse_iterator(x)
+    encode = objective.encoder(objective.rows.tokenizer, objective.rows.length)
+    records = as_texts(x if y is None else (x, y), fields)
+    items = ItemList(item for record in records for item in encode(record))
+    if not items:
+        raise ConfigurationError("texts must have tokens, got none")
+    return items
+
+
+def _texts_of_dataset(dataset, fields):
+    """Texts of a dataset, and the second texts of pairs."""
+    is_dataset = hasattr(dataset, "as_numpy_iterator")
+    spec = dataset.element_spec if is_dataset else dataset[0]
+    if not isinstance(spec, tuple) or len(spec) == 1:
+        return texts_of(dataset, fields), None
+    if fields == (2,) and len(spec) == 2:
+        return labelled_texts(dataset)[:2]
+    raise ConfigurationError(
+        "texts must come without labels and weights, got a "
+        f"{type(dataset).__name__} of {len(spec)} parts: leave out all but the texts"
+    )
+
+
+def refuse_iterator(x: Any) -> None:
+    """Raises ConfigurationError for an iterator of texts."""
+    if isinstance(x, Iterator):
+        raise ConfigurationError(
+            f"texts must be a list or another container, got a {type(x).__name__}, "
+            "which ends after one epoch: give list(...) of it"
+        )
