@@ -16,6 +16,9 @@ latency     A sentence of 16 tokens to its vector, call after call: milliseconds
 predict     The ids of `encode` by what users of Keras call: tokens a second.
 calls       The same for 16 tokens, call after call, also by `model(ids)`: milliseconds.
 
+Texts, and `encode`, are computed by the default engine, and by others where the name of
+a run says so; ids of `predict` and `calls` by Keras.
+
 The limit is the time of the matrix products alone, in the same type and on the same
 threads; int8 is compared with the products in bfloat16.
 """
@@ -41,6 +44,7 @@ from tools.commands import command
 from tools.reference.full_size_checkpoint import write_checkpoint, write_zip
 
 FLOAT32, BFLOAT16 = "roformer_keras float32", "roformer_keras bfloat16"
+INT8 = "roformer_keras openvino-int8"
 IMPORTED = "TensorFlow imported, no more"
 ZIP, THEIR_FOLDER = "roformer_keras, zip", "bert4keras, folder"
 # The warm-up of loading.
@@ -60,6 +64,17 @@ def exports(method):
         "ONNX Runtime float32": Run("onnx", method, ("float32",)),
         "OpenVINO float32": Run("openvino", method, ("float32",)),
         "SavedModel float32": Run("saved_model", method, ("float32",)),
+    }
+
+
+def ours(method):
+    """The default engine, and others."""
+    return {
+        FLOAT32: Run("float32", method),
+        BFLOAT16: Run("bfloat16", method),
+        INT8: Run("float32", method, ("openvino-int8",)),
+        f"{FLOAT32}, engine keras": Run("float32", method, ("keras",)),
+        f"{BFLOAT16}, engine keras": Run("bfloat16", method, ("keras",)),
     }
 
 
@@ -91,23 +106,20 @@ RUNS = {
     },
     "encode": {
         **limits("encode"),
-        FLOAT32: Run("float32", "encode"),
         THEIRS: Run("bert4keras", "encode"),
-        BFLOAT16: Run("bfloat16", "encode"),
+        **ours("encode"),
         **transformers("encode", "Bert", "RoFormer"),
         **exports("encode"),
         "keras_hub BERT bfloat16": Run("keras_hub", "encode", ("bfloat16",)),
         "keras_hub BERT float32": Run("keras_hub", "encode", ("float32",)),
     },
     "mix": {
-        FLOAT32: Run("float32", "mix"),
-        BFLOAT16: Run("bfloat16", "mix"),
+        **ours("mix"),
         THEIRS: Run("bert4keras", "mix"),
     },
     "latency": {
         **limits("latency"),
-        FLOAT32: Run("float32", "latency"),
-        BFLOAT16: Run("bfloat16", "latency"),
+        **ours("latency"),
         THEIRS: Run("bert4keras", "latency"),
         **transformers("latency", "Bert"),
         **exports("latency"),
@@ -123,7 +135,7 @@ UNITS = {"load": "s", "mix": "texts/s", "latency": "ms", "calls": "ms"}
 RATIOS = (
     (BFLOAT16, "transformers Bert bfloat16"),
     ("ONNX Runtime int8", BFLOAT16),
-    ("OpenVINO int8", BFLOAT16),
+    (INT8, BFLOAT16),
 )
 SIZES = {
     "layers": (12, 1, "layers of the model"),

@@ -96,10 +96,11 @@ class RoFormer(EncodeSide):
     def load(self, source):
         return {"weights_mb": 4 * self.model(source).count_params() / 2**20}
 
-    def encode(self, shape):
+    def encode(self, shape, engine="auto"):
         from roformer_keras.inference import run_model
 
-        return sample(run_model(self.keep(self.model), self.keep(self.inputs, shape)))
+        inputs = self.keep(self.inputs, shape)
+        return sample(run_model(self.keep(self.model), inputs, engine))
 
     def call_ids(self, shape, way):
         """Computes ids as users of Keras do: by `predict`, or by calling the model."""
@@ -114,22 +115,22 @@ class RoFormer(EncodeSide):
         }
         return self.time_ids(ways[way], shape)
 
-    def embed(self, texts):
+    def embed(self, texts, engine=None):
         from roformer_keras.models.embedding import embed
 
         model = self.keep(self.model)
-        return embed(model, model.text_tokenizer(), texts, verbose=0)
+        return embed(model, model.text_tokenizer(), texts, verbose=0, engine=engine)
 
-    def mix(self):
-        return sample(self.embed(self.read_texts()))
+    def mix(self, engine=None):
+        return sample(self.embed(self.read_texts(), engine))
 
     def count_tokens(self):
         encode = self.keep(self.model).text_tokenizer().encode
         texts = self.read_texts()
         return count_ids([encode(text, max_length=MAX_LENGTH)[0] for text in texts])
 
-    def latency(self):
-        return self.time_calls(lambda: self.embed(sentence()))
+    def latency(self, engine=None):
+        return self.time_calls(lambda: self.embed(sentence(), engine))
 
     def export(self, format, dtype):
         from roformer_keras.export import export_model
