@@ -26,6 +26,8 @@ from roformer_keras.extras import import_extra
 
 _LOGGER = logging.getLogger(__name__)
 KINDS = (".csv", ".tsv", ".txt", ".xlsx")
+# What is between the cells of a row whose quotes are characters: a tab.
+PLAIN = "plain"
 _LONGEST_CELL = 2**31 - 1
 # Characters of a quoted cell, which may go over lines.
 _LONGEST_RECORD = 2**26
@@ -52,11 +54,8 @@ def read_cells(path: str, kind: str, encoding: str = UTF_8) -> Iterator[Row]:
     if kind == ".xlsx":
         return _read_sheet(path)
     lines = Lines(path, encoding)
-    if kind == ".csv":
-        return _read_quoted(lines, separator_of(lines))
-    if kind == ".tsv" and has_quoted_cells(lines, path):
-        return _read_quoted(lines, "\t")
-    return _read_plain(lines)
+    rows = split_rows(lines, find_separator(lines, kind, path), path)
+    return ((line, cells) for line, cells in rows if any(cells))
 
 
 @contextlib.contextmanager
@@ -69,66 +68,73 @@ def long_cells():
         csv.field_size_limit(before)
 
 
-def _read_plain(lines):
-    for line, text in lines:
-        cells = text.rstrip("\r\n").split("\t")
-        if any(cells):
-            yield line, cells
+def split_rows(
+    lines: Iterable[tuple[int, str]], separator: str, path: str, first_line: int = 1
+) -> Iterator[tuple[int, list[str]]]:
+    """The number of the first line of each row, and its cells, also of blank rows.
 
+    Args:
+        lines: numbers and texts of the lines, with their ends.
+        separator: as `find_separator` returns it.
+        path: of the file, for errors.
+        first_line: number of the first of the lines.
 
-def _read_quoted(lines, separator):
+    Raises:
+        SourceError: the lines are no CSV.
+    """
+    if separator == PLAIN:
+        for line, text in lines:
+            yield line, text.rstrip("\r\n").split("\t")
+        return
     texts = (text for _, text in lines)
     reader = csv.reader(texts, delimiter=separator, strict=True)
-    line = 1
+    line = first_line
     while True:
         try:
             with long_cells():
                 cells = next(reader, None)
         except csv.Error as error:
-            raise SourceError(
-                f"{place_line(line, lines.path)} is no CSV: {error}"
-            ) from error
+            raise SourceError(f"{place_line(line, path)} is no CSV: {error}") from error
         if cells is None:
             return
-        if any(cells):
-            yield line, cells
-        line = reader.line_num + 1
+        yield line, cells
+        line = first_line + reader.line_num
 
 
-def separator_of(lines):
-    """A comma, or a semicolon where more rows have equally many cells with it.
-
-    Args:
-        lines: `Lines`, or others that can be read again.
-    """
-    # What is no CSV with commas may be it with semicolons.
-    with contextlib.suppress(SourceError):
-        _, first = next(_read_quoted(lines, ","), (1, []))
-        if ";" not in "".join(first):
-            return ","
-    shares = {separator: _share_of_rows(lines, separator) for separator in ",;"}
-    return max(shares, key=shares.__getitem__)
-
-
-def _share_of_rows(lines, separator):
-    """Number of rows with the most frequent number of cells; 0 if they have one."""
-    counts: Counter[int] = Counter()
-    with contextlib.suppress(SourceError):
-        counts.update(len(cells) for _, cells in _read_quoted(lines, separator))
-    width, rows = max(counts.items(), key=lambda item: item[1], default=(1, 0))
-    return rows if width > 1 else 0
-
-
-def has_quoted_cells(lines: Iterable[tuple[int, str]], path: str) -> bool:
-    """True if a TSV has quotes, and each stands where a CSV writer puts it.
+def find_separator(lines: Iterable[tuple[int, str]], kind: str, path: str) -> str:
+    """What is between the cells of a text file: "," ";" "\\t", or `PLAIN`.
 
     Args:
-        lines: numbers and texts of the lines, with their ends.
+        lines: as in `split_rows`; they are read again by each loop.
+        kind: `".csv"`, `".tsv"` or `".txt"`.
         path: of the file, for errors.
 
     Raises:
         SourceError: a quoted cell goes over lines that are rows by themselves too.
     """
+    if kind != ".csv":
+        return "\t" if kind == ".tsv" and _has_quoted_cells(lines, path) else PLAIN
+    # What is no CSV with commas may be it with semicolons.
+    with contextlib.suppress(SourceError):
+        rows = (cells for _, cells in split_rows(lines, ",", path) if any(cells))
+        if ";" not in "".join(next(rows, [])):
+            return ","
+    shares = {separator: _share_of_rows(lines, separator, path) for separator in ",;"}
+    return max(shares, key=shares.__getitem__)
+
+
+def _share_of_rows(lines, separator, path):
+    """Number of rows with the most frequent number of cells; 0 if they have one."""
+    counts: Counter[int] = Counter()
+    with contextlib.suppress(SourceError):
+        rows = split_rows(lines, separator, path)
+        counts.update(len(cells) for _, cells in rows if any(cells))
+    width, rows = max(counts.items(), key=lambda item: item[1], default=(1, 0))
+    return rows if width > 1 else 0
+
+
+def _has_quoted_cells(lines, path):
+    """True if a TSV has quotes, and each stands where a CSV writer puts it."""
     record: list[str] = []
     has_quotes, first, quotes, size = False, 0, 0, 0
     for line, text in lines:
@@ -292,19 +298,19 @@ class Sheet:
         has_names = set(names) <= set(lower) and (
             self._kind != ".txt" or len(found) > 1
         )
-        has_header = self._has_header(own, header, has_names)
-        if not has_header:
+        is_named = has_header(own, header, has_names)
+        if not is_named:
             numbered = []
         if own:
             columns = find_columns(self._where(self._line), found, own)
-        elif has_header and has_names:
+        elif is_named and has_names:
             check_names(lower, self._where(self._line))
             columns = [lower.index(name) for name in names]
         else:
             columns = list(range(wanted))
-        shown = found if has_header else []
+        shown = found if is_named else []
         columns, places = self._with_groups(columns, own or names, shown, groups)
-        if has_header:
+        if is_named:
             self._rows, width = itertools.islice(self._rows, 1, None), len(self._first)
         else:
             whole = list(self._rows)
@@ -316,7 +322,7 @@ class Sheet:
                 self._check_first(whole, label, width, len(names) > count)
         if not numbered:
             width = max(width, *(column + 1 for column in columns))
-        header_cells = self._first if has_header else ()
+        header_cells = self._first if is_named else ()
         rows = fit_rows(self._where, self._rows, width, header_cells)
         return _select(rows, columns, numbered), places
 
@@ -329,23 +335,12 @@ class Sheet:
             fields: names or numbers of columns.
             header: as in `read_table`.
         """
-        has_header = self._has_header(fields, header, False)
+        is_named = has_header(fields, header, False)
         columns = find_columns(self._where(self._line), self._first, fields)
         width = max(len(self._first), *(column + 1 for column in columns))
-        rows = itertools.islice(self._rows, int(has_header), None)
-        header_cells = self._first if has_header else ()
+        rows = itertools.islice(self._rows, int(is_named), None)
+        header_cells = self._first if is_named else ()
         return _select(fit_rows(self._where, rows, width, header_cells), columns, [])
-
-    def _has_header(self, fields, header, has_names):
-        has_numbers = are_numbers(fields)
-        if header == "none" and not has_numbers:
-            raise ConfigurationError(
-                "without a header, fields must be numbers of columns, got "
-                f"{', '.join(fields)} and header='none'"
-            )
-        if header is not None:
-            return header == "first"
-        return has_names if not fields else not has_numbers
 
     def _label_column(self, fields, columns, count, width):
         """The place of the labels, also if they are not read; None if unknown."""
@@ -415,6 +410,28 @@ def _select(rows, columns, numbered):
         if numbered:
             cells = gather_choices(cells, numbered)
         yield line, [cells[column] for column in columns]
+
+
+def has_header(fields: Sequence[str], header: str | None, has_names: bool) -> bool:
+    """True if the first row of a table names its columns.
+
+    Args:
+        fields: names or numbers of columns; empty if the user gave none.
+        header: as in `read_table`.
+        has_names: bool. The answer where neither fields nor `header` decide.
+
+    Raises:
+        ConfigurationError: there is no header, and fields are names.
+    """
+    has_numbers = are_numbers(fields)
+    if header == "none" and not has_numbers:
+        raise ConfigurationError(
+            "without a header, fields must be numbers of columns, got "
+            f"{', '.join(fields)} and header='none'"
+        )
+    if header is not None:
+        return header == "first"
+    return has_names if not fields else not has_numbers
 
 
 def are_numbers(fields: Sequence[str]) -> bool:
@@ -494,18 +511,34 @@ def fit_rows(
         header: cells of the header, which no row repeats.
     """
     for line, cells in rows:
-        problem = None
-        if len(cells) != width:
-            problem = f"must have {width} columns, got {len(cells)}"
-        elif header and [cell.strip() for cell in cells] == list(header):
-            problem = "must be a row, and repeats the header"
-        if problem:
-            hint = None
-            if len(cells) > width:
-                hint = "a cell that holds the separator must be in quotes"
-            yield line, SourceError(f"{where(line)} {problem}", hint=hint)
+        try:
+            check_row(where(line), cells, width, header)
+        except SourceError as error:
+            yield line, error
         else:
             yield line, cells
+
+
+def check_row(
+    place: str, cells: Sequence[str], width: int, header: Sequence[str] = ()
+) -> None:
+    """Checks the number of cells of a row.
+
+    Args:
+        place: what errors call the row.
+        cells, width, header: as in `fit_rows`.
+
+    Raises:
+        SourceError: it is not `width`, or the row is the header again.
+    """
+    if len(cells) != width:
+        hint = "a cell that holds the separator must be in quotes"
+        raise SourceError(
+            f"{place} must have {width} columns, got {len(cells)}",
+            hint=hint if len(cells) > width else None,
+        )
+    if header and [cell.strip() for cell in cells] == list(header):
+        raise SourceError(f"{place} must be a row, and repeats the header")
 
 
 def seems_header(labels: Sequence[str], is_sure: bool = True) -> bool:

@@ -74,6 +74,19 @@ def read_lines(path: str, encoding: str = UTF_8) -> Iterator[tuple[int, str]]:
         raise SourceError(f"cannot read {file_name(path)}{where}: {reason}") from error
 
 
+def decode_line(line: bytes, number: int, encoding: str, errors: str = "strict") -> str:
+    """The text of a line, without the mark of UTF-8 at the begin of a file.
+
+    Args:
+        line: the bytes.
+        number: of the line, from 1.
+        encoding: of the file.
+        errors: as in `bytes.decode`.
+    """
+    is_marked = number == 1 and encoding == UTF_8
+    return line.decode("utf-8-sig" if is_marked else encoding, errors)
+
+
 class Lines:
     """Lines that can be read several times, also those of a pipe.
 
@@ -110,8 +123,7 @@ def _decoded(file, encoding):
     for number, line in enumerate(lines, start=1):
         if len(line) > _LONGEST_LINE:
             yield number, len(line), ""
-        is_marked = number == 1 and encoding == UTF_8
-        yield number, len(line), line.decode("utf-8-sig" if is_marked else encoding)
+        yield number, len(line), decode_line(line, number, encoding)
 
 
 def _detect(file, path, limit, encoding):

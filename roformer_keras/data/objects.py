@@ -36,29 +36,30 @@ def read_objects(
             continue
         place = place_line(line, path)
         try:
-            found = parse_object(text)
-            if "\\u" in text:
-                check_unicode(found, place, SourceError)
-            yield line, _values_of(found, keys, place)
-        except ValueError as error:
-            yield line, SourceError(f"{place} {error}")
+            yield line, _values_of(parse_object(text, place), keys, place)
         except SourceError as error:
             yield line, error
 
 
-def parse_object(text: str) -> dict:
+def parse_object(text: str, place: str) -> dict:
     """The object that a JSON text holds.
 
+    Args:
+        text: of JSON.
+        place: what errors call the text.
+
     Raises:
-        ValueError: it holds none; says what it must be.
+        SourceError: it holds none, or half of a surrogate pair.
     """
     try:
-        found = strict_json(text)
+        content = strict_json(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"must be a JSON object: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"must be a JSON object, got {found!r:.60}")
-    return found
+        raise SourceError(f"{place} must be a JSON object: {error}") from error
+    if not isinstance(content, dict):
+        raise SourceError(f"{place} must be a JSON object, got {content!r:.60}")
+    if "\\u" in text:
+        check_unicode(content, place, SourceError)
+    return content
 
 
 def _read_list(path, keys, encoding):

@@ -6,33 +6,39 @@ of all files.
 
 .parquet        rows; a piece lies in one row group
 .jsonl, .ndjson an object a line; empty lines are no rows
-.csv, .tsv      a row a line, the first line names the columns; without a header
-                they have numbers; cells are texts, in quotes as `data.cells` says
+.csv, .tsv      tables as `data.cells` reads them, of which pieces are records;
+                without a header the columns have numbers
 .txt            a row a line; several texts of a row have tabs between
 """
 
-import csv
 import dataclasses
 import fnmatch
-import json
+import io
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from roformer_keras.data.cells import has_quoted_cells, long_cells, separator_of
+from roformer_keras.data.cells import (
+    are_numbers,
+    check_row,
+    find_separator,
+    has_header,
+    long_cells,
+    split_rows,
+)
+from roformer_keras.data.lines import decode_line
 from roformer_keras.data.objects import parse_object
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import one_line
 
 _KINDS = {"parquet", "jsonl", "csv", "tsv", "txt"}
+_TABLES = ("csv", "tsv")
 _COMPRESSED = {".gz", ".bz2", ".xz", ".zst", ".lz4", ".br", ".zip"}
 # Encodings in which no part of a character is a line feed.
 _ENCODINGS = ("utf-8", "gbk", "gb18030", "big5")
-# A TSV whose quotes are characters.
-_PLAIN = "plain"
 _KIND_OF = {".ndjson": "jsonl", **{f".{kind}": kind for kind in _KINDS}}
 # Bytes that are read at once, and files that are indexed at once.
 _BLOCK, _THREADS = 2**24, 16
@@ -69,8 +75,7 @@ class Inputs:
         has_header: bool. Whether the first row of a table names them; else they have
             numbers from "1".
         encoding: of text files.
-        separators: what is between the cells of each table, if these may be in quotes;
-            else `"plain"`.
+        separators: what is between the cells of each table, see `cells.find_separator`.
     """
 
     filesystem: Any
@@ -85,6 +90,27 @@ class Inputs:
         """Position of a row, as errors say it."""
         unit = "row" if self.kind == "parquet" else "line"
         return f"{unit} {line} of {self.files[file][0]}"
+
+    def text_columns(
+        self, fields: Sequence[str], names: Sequence[str]
+    ) -> tuple[str, ...]:
+        """The columns or keys of the texts of a row.
+
+        Args:
+            fields: names, or numbers of columns; empty if the user gave none.
+            names: those of the verb, which are taken then; of a table without a header
+                its first columns.
+        """
+        if self.kind not in _TABLES:
+            return tuple(fields or names)
+        known = {str(at): name for at, name in enumerate(self.columns, start=1)}
+        if not fields and not self.has_header:
+            fields = [str(at) for at in range(1, len(names) + 1)]
+        elif not are_numbers(fields):
+            return tuple(fields)
+        elif not fields:
+            known = {name.lower(): name for name in self.columns}
+        return tuple(known.get(name, name) for name in fields or names)
 
 
 def open_place(place: str | os.PathLike) -> tuple[Any, str]:
@@ -115,6 +141,7 @@ def find_inputs(
     format: str | None = None,
     header: str | None = None,
     encoding: str = "utf-8",
+    fields: Sequence[str] = (),
 ) -> Inputs:
     """The files of a path, a folder with all below it, or a pattern, sorted by path.
 
@@ -124,11 +151,13 @@ def find_inputs(
         place: path or URI; of a pattern, `*` also matches `/`.
         format: one of `.parquet`, `.jsonl`, `.csv`, `.tsv` and `.txt` without the dot,
             where extensions do not say it.
-        header: `"none"` if the first row of .csv and .tsv is no header.
+        header: as in `read_table`.
         encoding: of text files, one whose lines can be read alone.
+        fields: names or numbers of columns; empty if the user gave none.
 
     Raises:
-        ConfigurationError: pieces of files of the encoding cannot be read.
+        ConfigurationError: pieces of files of the encoding cannot be read, or there is
+            no header and fields are names.
         SourceError: there are none, or they are of several kinds, or of another one.
     """
     fs = import_extra("pyarrow.fs", "--engine ray")
@@ -156,10 +185,11 @@ def find_inputs(
             hint="give a pattern such as 'FOLDER/*.jsonl', or format=",
         )
     files = [[one.path, one.size, one.mtime_ns] for one in found]
-    has_header = header != "none"
-    return Inputs(
-        filesystem, known.pop(), files, has_header=has_header, encoding=encoding
-    )
+    kind = known.pop()
+    # The output keeps all columns, by their names: where nothing says that there are
+    # none, a table without the names of the verb is refused.
+    is_named = kind not in _TABLES or has_header(fields, header, has_names=True)
+    return Inputs(filesystem, kind, files, has_header=is_named, encoding=encoding)
 
 
 def reads_from(place: str | os.PathLike, filesystem: Any, folder: str) -> bool:
@@ -204,16 +234,14 @@ def index_inputs(inputs: Inputs, rows: int) -> tuple[Inputs, list[Piece]]:
         try:
             if inputs.kind == "parquet":
                 return _index_parquet(inputs, path, rows)
-            if inputs.kind not in ("csv", "tsv"):
-                return _index_text(inputs, path, rows, [])
-            separator, columns = _layout(inputs, path)
-            index = _index_text if separator == _PLAIN else _index_csv
-            return *index(inputs, path, rows, columns, separator), separator
+            index = _index_table if inputs.kind in _TABLES else _index_text
+            return index(inputs, path, rows)
         except (SourceError, ConfigurationError):
             raise
-        except (OSError, ValueError, csv.Error) as error:
+        except (OSError, ValueError) as error:
             raise SourceError(f"cannot read {path}: {one_line(error)}") from error
 
+    # All threads of a process have one limit.
     with long_cells(), ThreadPoolExecutor(_THREADS) as threads:
         indexed = list(threads.map(index_file, range(len(inputs.files))))
     pieces, first = [], 0
@@ -250,19 +278,17 @@ def _index_parquet(inputs, path, rows):
                 size = min(rows, count - skip)
                 found.append((line, size, group, skip))
                 line += size
-    _names(schema.names, path)
+    _name_columns(schema.names, path)
     return [(field.name, str(field.type)) for field in schema], found
 
 
-def _index_text(inputs, path, rows, columns, separator=None):
+def _index_text(inputs, path, rows):
     """Pieces of lines; line feeds are counted in blocks."""
     import numpy as np
 
-    has_header = bool(columns) and inputs.has_header
-    # The line feed of a header is number 0, after which the first piece starts.
-    count, at, last = -int(has_header), 0, b"\n"
-    starts = [] if has_header else [0]
-    with inputs.filesystem.open_input_stream(path, compression=None) as stream:
+    count, at, last = 0, 0, b"\n"
+    starts = [0]
+    with _opened(inputs, path) as stream:
         while block := stream.read(_BLOCK):
             ends = np.flatnonzero(np.frombuffer(block, "uint8") == 10)
             starts += (at + 1 + ends[(-count - 1) % rows :: rows]).tolist()
@@ -270,30 +296,34 @@ def _index_text(inputs, path, rows, columns, separator=None):
     lines = count + (last != b"\n")
     starts = [start for start in starts if start < at]
     ends = [*starts[1:], at][: len(starts)]
-    first = 1 + int(has_header)
-    return columns, [
-        (first + number * rows, min(rows, lines - number * rows), start, end)
+    return [], [
+        (1 + number * rows, min(rows, lines - number * rows), start, end)
         for number, (start, end) in enumerate(zip(starts, ends, strict=True))
     ]
 
 
-def _index_csv(inputs, path, rows, columns, separator):
-    """Pieces of records, whose quoted cells may contain line feeds."""
-    found: list[tuple] = []
-    with _opened(inputs, path) as stream:
-        lines = _Lines(_stream_lines(stream), inputs.encoding)
-        records = csv.reader(lines, delimiter=separator, strict=True)
-        if inputs.has_header:
-            next(records, [])
-        start, line, count = lines.offset, lines.count + 1, 0
-        for _ in records:
-            count += 1
-            if count == rows:
-                found.append((line, count, start, lines.offset))
-                start, line, count = lines.offset, lines.count + 1, 0
-        if count:
-            found.append((line, count, start, lines.offset))
-    return columns, found
+def _index_table(inputs, path, rows):
+    """Columns, pieces of records, and what is between the cells."""
+    lines = _TableLines(inputs, path)
+    separator = find_separator(lines, f".{inputs.kind}", path)
+    records = split_rows(lines, separator, path)
+    names = next((cells for _, cells in records if any(cells)), [])
+    if inputs.has_header:
+        _check_encoding("".join(names), f"the header of {path}", inputs.encoding)
+    else:
+        names = [str(number) for number in range(1, len(names) + 1)]
+        records = split_rows(lines, separator, path)
+    start, count = lines.size if inputs.has_header else 0, 0
+    pieces, line = [], 1
+    for first_line, _ in records:
+        line = line if count else first_line
+        count += 1
+        if count == rows:
+            pieces.append((line, count, start, lines.size))
+            start, count = lines.size, 0
+    if count:
+        pieces.append((line, count, start, lines.size))
+    return _name_columns(names, path), pieces, separator
 
 
 def _opened(inputs, path):
@@ -303,43 +333,30 @@ def _opened(inputs, path):
 
 
 class _TableLines:
-    """Lines of a table as `data.cells` reads them, again by each loop."""
+    """Lines of a table as `data.cells` reads them, again by each loop.
+
+    Attributes:
+        size: bytes of the lines that were read.
+    """
 
     def __init__(self, inputs, path):
-        self._inputs, self.path = inputs, path
+        self._inputs, self._path, self.size = inputs, path, 0
 
     def __iter__(self):
-        with _opened(self._inputs, self.path) as stream:
-            lines = _Lines(_stream_lines(stream), self._inputs.encoding)
-            yield from enumerate(lines, start=1)
+        self.size = 0
+        with _opened(self._inputs, self._path) as stream:
+            lines = self._counted(io.BufferedReader(stream, _BLOCK))
+            yield from _decoded(lines, self._inputs.encoding)
+
+    def _counted(self, lines):
+        for line in lines:
+            self.size += len(line)
+            yield line
 
 
-def _layout(inputs, path):
-    """The separator of the cells of a table, and its columns."""
-    lines = _TableLines(inputs, path)
-    if inputs.kind == "csv":
-        separator = separator_of(lines)
-    else:
-        separator = "\t" if has_quoted_cells(lines, path) else _PLAIN
-    texts = (text for _, text in lines)
-    if separator == _PLAIN:
-        cells = next(texts, "").rstrip("\r\n").split("\t")
-    else:
-        cells = next(csv.reader(texts, delimiter=separator, strict=True), [])
-    if not inputs.has_header:
-        cells = [str(number) for number in range(1, len(cells) + 1)]
-    return separator, _names(cells, path, inputs.encoding)
-
-
-def _names(cells, path, encoding="utf-8"):
+def _name_columns(cells, path):
+    """Names and types of columns; all have a name, by which they are in the output."""
     names = [cell.strip() for cell in cells]
-    try:
-        ", ".join(names).encode()
-    except UnicodeEncodeError as error:
-        raise SourceError(
-            f"{path} must be {encoding.upper()}: {one_line(error)}",
-            hint="give another encoding=",
-        ) from error
     if not names or "" in names or len(set(names)) < len(names):
         raise SourceError(
             f"{path} must name its columns, each once, got "
@@ -348,32 +365,21 @@ def _names(cells, path, encoding="utf-8"):
     return [(name, "") for name in names]
 
 
-def _stream_lines(stream) -> Iterator[bytes]:
-    rest = b""
-    while block := stream.read(_BLOCK):
-        *lines, rest = (rest + block).split(b"\n")
-        for line in lines:
-            yield line + b"\n"
-    if rest:
-        yield rest
+def _decoded(lines, encoding, first_line=1):
+    """Numbers and texts of lines; a wrong byte is a problem of the row that has it."""
+    for number, line in enumerate(lines, start=first_line):
+        yield number, decode_line(line, number, encoding, "surrogateescape")
 
 
-class _Lines:
-    """Decoded lines, of which it counts the bytes and the number."""
-
-    def __init__(self, lines, encoding):
-        self._lines, self._encoding, self.offset, self.count = lines, encoding, 0, 0
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        line = next(self._lines)
-        self.offset += len(line)
-        self.count += 1
-        # A row of another encoding is found when it is read.
-        text = line.decode(self._encoding, "surrogateescape")
-        return text.removeprefix("\ufeff") if self.count == 1 else text
+def _check_encoding(text, place, encoding):
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        byte = ord(text[error.start]) - 0xDC00
+        raise SourceError(
+            f"{place} must be {encoding.upper()}, got the byte 0x{byte:02x}",
+            hint="give another encoding=",
+        ) from error
 
 
 # === Reading a piece ===
@@ -440,19 +446,26 @@ class Reader:
         # Errors of Arrow are of many types, and a damaged file can raise any of them.
         except Exception as error:
             raise SourceError(f"cannot read {path}: {one_line(error)}") from error
+        parse = {"jsonl": self._parse_object, "txt": self._parse_text}.get(
+            self._inputs.kind, self._parse_cells
+        )
+        lines = _decoded(io.BytesIO(data), self._inputs.encoding, piece.line)
+        if self._inputs.separators:
+            separator = self._inputs.separators[piece.file]
+            lines = split_rows(lines, separator, path, piece.line)
         rows = Rows()
-        read = {"jsonl": _read_object, "txt": self._read_text}
-        separator = dict(enumerate(self._inputs.separators)).get(piece.file, _PLAIN)
-        if separator != _PLAIN:
-            with long_cells():
-                self._read_csv(rows, piece, data, separator)
-        else:
-            parse = read.get(self._inputs.kind, self._read_cells)
-            for at, line in enumerate(_split(data)):
-                is_first = piece.start == at == 0
-                text, problem = _decoded(line, self._inputs.encoding, is_first)
-                if text.strip() or problem or self._inputs.kind == "txt":
-                    _add(rows, piece.first + at, piece.line + at, text, problem, parse)
+        # Blank lines have numbers too: the index counts lines that it does not read.
+        for number, (line, content) in enumerate(lines, start=piece.first):
+            record: dict | None = {}
+            problem = None
+            try:
+                text = content if isinstance(content, str) else "".join(content)
+                _check_encoding(text, "it", self._inputs.encoding)
+                record = parse(content)
+            except SourceError as error:
+                problem = error.message
+            if record is not None:
+                rows.add(number, line, record, problem)
         return rows
 
     def _read_parquet(self, piece, path):
@@ -469,77 +482,20 @@ class Reader:
         lines = list(range(piece.line, piece.line + piece.rows))
         return Rows(table, [], numbers, lines)
 
-    def _read_csv(self, rows, piece, data, separator):
-        encoding = self._inputs.encoding
-        lines = _Lines((line + b"\n" for line in _split(data)), encoding)
-        records = csv.reader(lines, delimiter=separator, strict=True)
-        for at in range(piece.rows):
-            line = piece.line + lines.count
-            try:
-                cells, problem = next(records), None
-                "".join(cells).encode()
-            except StopIteration:
-                return
-            except (csv.Error, UnicodeEncodeError) as error:
-                rule = f"it must be CSV in {encoding.upper()}"
-                cells, problem = [""], f"{rule}: {one_line(error)}"
-            if cells:
-                parse = self._match
-                _add(rows, piece.first + at, line, cells, problem, parse)
+    # The record of a row, or None if it is blank.
 
-    def _read_cells(self, text):
-        return self._match(text.split("\t"))
-
-    def _match(self, cells):
+    def _parse_cells(self, cells):
+        if not any(cells):
+            return None
         columns = self._inputs.columns
-        if len(cells) != len(columns):
-            raise SourceError(
-                f"a row must have {len(columns)} columns, got {len(cells)}"
-            )
+        check_row("a row", cells, len(columns), columns * self._inputs.has_header)
         return dict(zip(columns, cells, strict=True))
 
-    def _read_text(self, text):
-        if len(self._fields) == 1:
-            return {self._fields[0]: text}
-        cells = text.split("\t")
-        if len(cells) != len(self._fields):
-            raise SourceError(
-                f"a line must have {len(self._fields)} texts with tabs between, got "
-                f"{len(cells)}"
-            )
+    def _parse_object(self, text):
+        return parse_object(text, "it") if text.strip() else None
+
+    def _parse_text(self, text):
+        text = text.removesuffix("\n").removesuffix("\r")
+        cells = [text] if len(self._fields) == 1 else text.split("\t")
+        check_row("a line", cells, len(self._fields))
         return dict(zip(self._fields, cells, strict=True))
-
-
-def _split(data):
-    lines = data.split(b"\n")
-    return lines if lines[-1] else lines[:-1]
-
-
-def _decoded(line, encoding, is_first):
-    is_marked = is_first and encoding == "utf-8"
-    try:
-        text = line.decode("utf-8-sig" if is_marked else encoding).removesuffix("\r")
-    except UnicodeDecodeError as error:
-        return "", f"it must be {encoding.upper()}: {one_line(error)}"
-    return text, None
-
-
-def _add(rows, number, line, content, problem, parse):
-    record = {}
-    if problem is None:
-        try:
-            record = parse(content)
-        except SourceError as error:
-            problem = error.message
-    rows.add(number, line, record, problem)
-
-
-def _read_object(text):
-    try:
-        record = parse_object(text)
-        json.dumps(record, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise SourceError(f"it must be a JSON object: {one_line(error)}") from error
-    except ValueError as error:
-        raise SourceError(f"it {one_line(error)}") from error
-    return record

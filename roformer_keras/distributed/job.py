@@ -106,7 +106,9 @@ class FolderJob:
         places["vocabulary"] = verb.vocabulary
         paths = {name: os.path.abspath(one) for name, one in places.items() if one}
         self._verb = dataclasses.replace(verb, **paths)
-        self._inputs = find_inputs(place, format, options.header, options.encoding)
+        self._inputs = find_inputs(
+            place, format, options.header, options.encoding, options.fields
+        )
         if any(
             one[0].startswith(f"{self._folder.path}/") for one in self._inputs.files
         ):

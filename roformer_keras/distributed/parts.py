@@ -147,6 +147,8 @@ class PieceWorker:
         task = self._task
         if self._answerer is None:
             self._answerer = Answerer(task.verb, task.fields)
+            fields = task.inputs.text_columns(task.fields, self._answerer.fields)
+            self._answerer.fields = fields
             self._reader = Reader(task.inputs, self._answerer.fields)
         rows = self._reader.read(piece)
         table = self._table(rows) if task.format == "parquet" else None

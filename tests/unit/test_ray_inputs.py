@@ -5,6 +5,7 @@ import pyarrow.parquet as parquet
 import pytest
 from hostile.run import unrefused
 
+from roformer_keras.data.files import read_table
 from roformer_keras.distributed.inputs import Reader, find_inputs, index_inputs
 from roformer_keras.distributed.options import RayOptions
 from roformer_keras.errors import ConfigurationError, SourceError
@@ -81,7 +82,7 @@ def test_lines_that_are_not_utf_8_are_problems_of_their_rows(tmp_path):
     ("name", "content", "format", "message"),
     [
         ("a.txt.gz", b"\x1f\x8b", "txt", "not compressed, got .gz"),
-        ("a.csv", 't,n\n"床,1\n前,2\n'.encode(), None, "cannot read .*unexpected end"),
+        ("a.csv", 't,n\n"床,1\n前,2\n'.encode(), None, "line 2 of .*unexpected end"),
         ("a.csv", "题,n\n前,2\n".encode("gbk"), None, "must be UTF-8"),
     ],
 )
@@ -125,29 +126,63 @@ def test_options_that_break_a_rule():
     assert wrong == []
 
 
-def test_tables_of_jobs_have_the_rules_of_others(tmp_path):
-    """Quotes of TSV, semicolons, no header, encodings, and objects."""
-    cases = [
-        ("a.tsv", 't\tn\n"两\n行"\t1\n"""引"""\t"1"\n', {}, ["两\n行", '"引"']),
-        ("a.tsv", 't\tn\n"两\t1\n行"x\t1\n', {}, ['"两', '行"x']),
-        ("a.csv", "t;n\n好,了;1\n不;0\n", {}, ["好,了", "不"]),
-        ("a.tsv", "好\t1\n不\t0\n", {"header": "none"}, ["好", "不"]),
-        ("a.csv", '"好,了",1\n不,0\n', {"header": "none"}, ["好,了", "不"]),
-        ("a.csv", "好,了;1\n不;0\n一;0\n", {"header": "none"}, ["好,了", "不", "一"]),
-        ("a.csv", "t\n好\n", {"encoding": "gbk"}, ["好"]),
-        ("a.tsv", "t\n好\n", {"encoding": "gbk"}, ["好"]),
-        ("a.txt", "好\n", {"encoding": "big5"}, ["好"]),
-        ("a.jsonl", '{"t": "好", "t": "不"}\n{"t": NaN}\n', {}, [None, None]),
-    ]
-    for rows in (1, 2, 100):
-        for name, content, options, texts in cases:
-            encoding = options.get("encoding", "utf-8")
-            (tmp_path / name).write_bytes(content.encode(encoding))
-            found = find_inputs(tmp_path / name, **options)
-            inputs, pieces = index_inputs(found, rows)
-            field = "1" if "header" in options else "t"
-            reader = Reader(inputs, [field])
-            read = [text for one in pieces for text in reader.read(one).column(field)]
-            assert read == texts, (name, content)
+# Files, how they are read, and the texts with their lines.
+TABLES = [
+    ("a.tsv", 't\tn\n"两\n行"\t1\n"""引"""\t"1"\n', {}, {2: "两\n行", 4: '"引"'}),
+    ("a.tsv", 't\tn\n"两\t1\n行"x\t1\n', {}, {2: '"两', 3: '行"x'}),
+    ("a.tsv", "\n\nt\tn\n\t\n好\t1\n\n不\t\n", {}, {5: "好", 7: "不"}),
+    ("a.tsv", "t\tn\n好\t1\t2\n不\nt\tn\n一\t0\n", {}, {5: "一"}),
+    ("a.csv", "t;n\n好,了;1\n不;0\n", {}, {2: "好,了", 3: "不"}),
+    ("a.csv", '\n,,\n"t",n,"m\nm"\r\n,,\r\n好,1,"\r\n"\r\n', {}, {6: "好"}),
+    ("a.csv", "\ufefft,n\n好,1\nt,n\n不,0,1\n一,1", {}, {2: "好", 5: "一"}),
+    ("a.csv", "\ufeff好,1\n不,0\n", {"fields": ["1"]}, {1: "好", 2: "不"}),
+    (
+        "a.csv",
+        "n,t\n1,好\n0,不\n",
+        {"fields": ["2"], "header": "first"},
+        {2: "好", 3: "不"},
+    ),
+    ("a.tsv", "好\t1\n不\t0\n", {"header": "none", "fields": []}, {1: "好", 2: "不"}),
+    ("a.csv", '"好,了",1\n不,0\n', {"fields": ["1"]}, {1: "好,了", 2: "不"}),
+    (
+        "a.csv",
+        "好,了;1\n不;0\n一;0\n",
+        {"fields": ["1"]},
+        {1: "好,了", 2: "不", 3: "一"},
+    ),
+    ("a.csv", "n,Text\n1,好\n", {"fields": []}, {2: "好"}),
+    ("a.csv", "t\n好\n", {"encoding": "gbk"}, {2: "好"}),
+    ("a.tsv", "t\n好\n", {"encoding": "gb18030"}, {2: "好"}),
+    ("a.jsonl", '{"t": "好", "t": "不"}\n \n{"t": NaN}\n{"t": "一"}', {}, {4: "一"}),
+]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 100])
+def test_jobs_read_tables_as_commands_do(rows, tmp_path):
+    for name, content, options, texts in TABLES:
+        path, options = tmp_path / name, {"fields": ["t"], **options}
+        path.write_bytes(content.encode(options.get("encoding", "utf-8")))
+        inputs, pieces = index_inputs(find_inputs(path, **options), rows)
+        (field,) = inputs.text_columns(options["fields"], ["text"])
+        reader, read = Reader(inputs, [field]), {}
+        for part in map(reader.read, pieces):
+            found = zip(part.lines, part.column(field), strict=True)
+            read |= {
+                line: text
+                for number, (line, text) in enumerate(found)
+                if number not in part.problems
+            }
+        assert read == texts, content
+        table = read_table(path, 1, labelled=False, skipped=[], **options)
+        assert dict(zip(table.lines, table.texts, strict=True)) == {
+            line: (text,) for line, text in texts.items()
+        }, content
+
+
+def test_what_pieces_cannot_be_read_of_is_refused(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_bytes(b"t\n")
     with pytest.raises(ConfigurationError, match="got encoding='utf-16'"):
-        find_inputs(tmp_path / "a.tsv", encoding="utf-16")
+        find_inputs(path, encoding="utf-16")
+    with pytest.raises(ConfigurationError, match="fields must be numbers of columns"):
+        find_inputs(path, header="none", fields=["t"])
