@@ -15,7 +15,7 @@ import numpy as np
 from roformer_keras.checks import is_integer
 from roformer_keras.data.choices import MAX_CHOICES
 from roformer_keras.extras import import_extra
-from roformer_keras.tasks.reports import nearest_rows
+from roformer_keras.tasks.measures import nearest_rows
 from roformer_keras.tasks.span_labels import Span, spans_of_tags
 
 # Rows whose nearest neighbour is searched, for each of which all rows are read.

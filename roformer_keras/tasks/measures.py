@@ -1,34 +1,31 @@
 """Comparison of answers with labels: figures, intervals and errors.
 
-`found` is what `TextTask.found_answers` returns, or a baseline in its place.
+`found` is what `TextTask.found_answers` returns, or a baseline in its place. Reports
+are dicts of plain JSON types; `tasks.reports` shows them as pages.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from roformer_keras.extras import import_extra
 from roformer_keras.tasks.labels import rounded
-from roformer_keras.tasks.reports import (
-    answer_report,
-    character_f1,
-    classification_report,
-    correlation_report,
-    is_exact,
-    nearest_report,
-    span_report,
-)
 
 # Rows that a report lists.
 MAX_ERRORS = 20
+# Rows of the matrix of cosines that are computed at a time.
+_ROWS_AT_A_TIME = 512
+# What `class_figure` computes.
+CLASS_FIGURES = ("matthews", "f1")
 
 
 class Measure:
     """One kind of answers; subclasses define `report` and what applies of the rest."""
 
     def report(self, expected: Any, found: Any) -> dict:
-        """The figures, as a task reports them."""
+        """The figures, as a task reports them: `rows`, and those of the kind."""
         raise NotImplementedError
 
     def rights(self, expected: Any, found: Any) -> dict[str, np.ndarray]:
@@ -49,6 +46,12 @@ class Measure:
         """The worst rows, and what is wrong with them as plain JSON types."""
         return []
 
+    def _shares(self, expected, found):
+        """`rows`, and the share of the rows that are right by each figure."""
+        rights = self.rights(expected, found)
+        shares = {name: float(np.mean(right)) for name, right in rights.items()}
+        return {"rows": len(expected), **shares}
+
 
 class ClassMeasure(Measure):
     """A class for each row.
@@ -57,13 +60,25 @@ class ClassMeasure(Measure):
         names: of the classes.
 
     `expected` is int `(rows,)`; `found` likewise, or probabilities `(rows, classes)`.
+    The report has `accuracy`, `macro_f1`, `classes`: dict of name to `precision`,
+    `recall`, `f1`, `count`; and `confusion`: how often a row of each class (outer list)
+    was predicted to be of each (inner).
     """
 
     def __init__(self, names: Sequence[str]):
         self.names = list(names)
 
     def report(self, expected, found):
-        return classification_report(expected, _classes(found), self.names)
+        metrics = import_extra("sklearn.metrics", "a report of a classifier")
+        expected, found = np.asarray(expected), _classes(found)
+        matrix = metrics.confusion_matrix(
+            expected, found, labels=list(range(len(self.names)))
+        )
+        return {
+            **self._shares(expected, found),
+            **_class_figures(expected, found, self.names),
+            "confusion": matrix.tolist(),
+        }
 
     def rights(self, expected, found):
         return {"accuracy": np.asarray(expected) == _classes(found)}
@@ -79,21 +94,21 @@ class ClassMeasure(Measure):
     def errors(self, expected, found):
         expected, numbers = np.asarray(expected), _classes(found)
         sure = found[np.arange(len(found)), numbers]
-        return [
-            (
-                row,
-                {
-                    "expected": self.names[expected[row]],
-                    "predicted": self.names[numbers[row]],
-                    "confidence": rounded(sure[row]),
-                },
-            )
-            for row in _worst(np.where(numbers == expected, -np.inf, sure))
-        ]
+        return _worst(
+            np.where(numbers == expected, -np.inf, sure),
+            lambda row: {
+                "expected": self.names[expected[row]],
+                "predicted": self.names[numbers[row]],
+                "confidence": rounded(sure[row]),
+            },
+        )
 
 
 class LabelSetMeasure(Measure):
     """Any number of classes for each row: 0 or 1, or probabilities, of each class.
+
+    The report is that of `ClassMeasure` without `confusion`; `accuracy` is the share of
+    rows of which all classes are right.
 
     Args:
         names: of the classes.
@@ -103,7 +118,14 @@ class LabelSetMeasure(Measure):
         self.names = list(names)
 
     def report(self, expected, found):
-        return classification_report(expected > 0, found >= 0.5, self.names)
+        # scikit-learn takes one column for two classes, False and True.
+        padded = (
+            np.pad(side, ((0, 0), (0, 1))) for side in (expected > 0, found >= 0.5)
+        )
+        return {
+            **self._shares(expected, found),
+            **_class_figures(*padded, self.names),
+        }
 
     def rights(self, expected, found):
         return {"accuracy": ((expected > 0) == (found >= 0.5)).all(axis=1)}
@@ -120,17 +142,14 @@ class LabelSetMeasure(Measure):
         is_wrong = (expected > 0) != (found >= 0.5)
         # How sure the model is of the class that it is most wrong about.
         sure = np.where(is_wrong, np.maximum(found, 1 - found), -np.inf).max(axis=1)
-        return [
-            (
-                row,
-                {
-                    "expected": self._set(expected[row] > 0),
-                    "predicted": self._set(found[row] >= 0.5),
-                    "confidence": rounded(sure[row]),
-                },
-            )
-            for row in _worst(sure)
-        ]
+        return _worst(
+            sure,
+            lambda row: {
+                "expected": self._set(expected[row] > 0),
+                "predicted": self._set(found[row] >= 0.5),
+                "confidence": rounded(sure[row]),
+            },
+        )
 
     def _set(self, mask):
         return [self.names[number] for number in np.flatnonzero(mask)]
@@ -138,6 +157,9 @@ class LabelSetMeasure(Measure):
 
 class NumberMeasure(Measure):
     """A number for each row.
+
+    The report has `spearman` and `pearson`, None if all numbers of a side are equal,
+    and `mean_absolute_error` of numbers that are scaled.
 
     Args:
         is_scaled: bool. Whether numbers are of the range of the labels, so that their
@@ -148,9 +170,16 @@ class NumberMeasure(Measure):
         self.is_scaled = is_scaled
 
     def report(self, expected, found):
-        report = correlation_report(expected, found)
-        if not self.is_scaled:
-            del report["mean_absolute_error"]
+        stats = import_extra("scipy.stats", "a correlation")
+        expected, found = (np.asarray(side, "float64") for side in (expected, found))
+        varies = len(expected) > 1 and np.ptp(expected) > 0 and np.ptp(found) > 0
+        rank, linear = (
+            float(correlation(expected, found).statistic) if varies else None
+            for correlation in (stats.spearmanr, stats.pearsonr)
+        )
+        report = {"rows": len(expected), "spearman": rank, "pearson": linear}
+        if self.is_scaled:
+            report["mean_absolute_error"] = float(np.mean(np.abs(expected - found)))
         return report
 
     def weighted(self, expected, found):
@@ -178,41 +207,58 @@ class NumberMeasure(Measure):
             name, one = "rank_difference", np.ones((1, len(found)))
             compared = [_ranks(side)(one)[0] / len(found) for side in sides]
         sizes = np.abs(compared[0] - compared[1])
-        return [
-            (
-                row,
-                {
-                    "expected": rounded(sides[0][row]),
-                    "predicted": rounded(sides[1][row]),
-                    name: rounded(sizes[row]),
-                },
-            )
-            for row in _worst(np.where(sizes > 0, sizes, -np.inf))
-        ]
+        return _worst(
+            np.where(sizes > 0, sizes, -np.inf),
+            lambda row: {
+                "expected": rounded(sides[0][row]),
+                "predicted": rounded(sides[1][row]),
+                name: rounded(sizes[row]),
+            },
+        )
 
 
 class SpanMeasure(Measure):
-    """Spans of each text: `(start, end, label)` are expected, `Span`s found."""
+    """Spans of each text: `(start, end, label)` are expected, `Span`s found.
+
+    A right span has both ends and the label. The report has `precision`, `recall` and
+    `f1` over all spans, which are those of `seqeval` for the tags of spans that do not
+    overlap; `macro_f1`, and `classes` as in `ClassMeasure`.
+    """
 
     def report(self, expected, found):
-        return span_report(expected, found)
+        there, predicted, right = (
+            Counter(label for row in side for *_, label in row)
+            for side in _span_sets(expected, found)
+        )
+        classes = {
+            label: _span_figures(right[label], predicted[label], there[label])
+            for label in sorted(there | predicted)
+        }
+        total = _span_figures(right.total(), predicted.total(), there.total())
+        del total["count"]
+        f1 = [figures["f1"] for figures in classes.values()] or [0.0]
+        return {
+            "rows": len(expected),
+            **total,
+            "macro_f1": float(np.mean(f1)),
+            "classes": classes,
+        }
 
     def weighted(self, expected, found):
-        sides = [_sets(expected), _sets(_triples(row) for row in found)]
-        labels = sorted({label for side in sides for own in side for *_, label in own})
+        sides = _span_sets(expected, found)
+        labels = sorted({label for side in sides for row in side for *_, label in row})
         numbers = {label: number for number, label in enumerate(labels)}
-        both = [one & other for one, other in zip(*sides, strict=True)]
 
         def members(side):
             places = [
-                (numbers[label], row)
-                for row, own in enumerate(side)
-                for *_, label in own
+                (numbers[label], number)
+                for number, row in enumerate(side)
+                for *_, label in row
             ]
             places = np.array(places, "int64").reshape(-1, 2)
             return _counts(*places.T, max(1, len(labels)), len(expected))
 
-        there, predicted, right = (members(side) for side in (*sides, both))
+        there, predicted, right = map(members, sides)
 
         def figures(weights):
             counts = [one @ weights.T for one in (right, predicted, there)]
@@ -228,33 +274,34 @@ class SpanMeasure(Measure):
         return figures
 
     def errors(self, expected, found):
-        sides = [_sets(expected), _sets(_triples(row) for row in found)]
-        wrong = np.array([len(a ^ b) for a, b in zip(*sides, strict=True)], "float64")
-        return [
-            (
-                row,
-                {
-                    "expected": [list(span) for span in sorted(sides[0][row])],
-                    "predicted": [list(span) for span in sorted(sides[1][row])],
-                    "wrong_spans": int(wrong[row]),
-                },
-            )
-            for row in _worst(np.where(wrong > 0, wrong, -np.inf))
-        ]
+        there, predicted, _ = _span_sets(expected, found)
+        pairs = zip(there, predicted, strict=True)
+        wrong = np.array([len(a ^ b) for a, b in pairs], "float64")
+        return _worst(
+            np.where(wrong > 0, wrong, -np.inf),
+            lambda row: {
+                "expected": [list(span) for span in sorted(there[row])],
+                "predicted": [list(span) for span in sorted(predicted[row])],
+                "wrong_spans": int(wrong[row]),
+            },
+        )
 
 
 class AnswerMeasure(Measure):
     """The answer to each question: str, or None if there is none.
 
-    `expected` may have a tuple of several right ones.
+    `expected` may have a tuple of several right ones, of which the one counts that was
+    most nearly found. The report has `exact_match`, and `f1`: the mean over rows of the
+    F1 of the characters of both answers, 1 if both are None.
     """
 
     def report(self, expected, found):
-        return answer_report(expected, found)
+        f1 = float(np.mean(self._f1(expected, found)))
+        return {**self._shares(expected, found), "f1": f1}
 
     def rights(self, expected, found):
-        pairs = zip(expected, found, strict=True)
-        return {"exact_match": np.array([is_exact(*pair) for pair in pairs])}
+        pairs = zip(map(_right_answers, expected), found, strict=True)
+        return {"exact_match": np.array([answer in right for right, answer in pairs])}
 
     def weighted(self, expected, found):
         f1 = self._f1(expected, found)
@@ -262,36 +309,31 @@ class AnswerMeasure(Measure):
 
     def errors(self, expected, found):
         f1 = self._f1(expected, found)
-        return [
-            (
-                row,
-                {
-                    "expected": list(own) if isinstance(own, tuple) else own,
-                    "predicted": found[row],
-                    "f1": rounded(f1[row]),
-                },
-            )
-            for row in _worst(np.where(f1 < 1, -f1, -np.inf))
-            for own in (expected[row],)
-        ]
+        return _worst(
+            np.where(f1 < 1, -f1, -np.inf),
+            lambda row: {
+                "expected": list(expected[row])
+                if isinstance(expected[row], tuple)
+                else expected[row],
+                "predicted": found[row],
+                "f1": rounded(f1[row]),
+            },
+        )
 
     def _f1(self, expected, found):
-        pairs = zip(expected, found, strict=True)
-        return np.array([character_f1(one, other) for one, other in pairs])
+        pairs = zip(map(_right_answers, expected), found, strict=True)
+        return np.array([_character_f1(*pair) for pair in pairs])
 
 
 class ChoiceMeasure(Measure):
     """The number of a choice for each row.
 
     `expected` is int `(rows,)`; `found` likewise, or a list of the probabilities of the
-    choices of each row.
+    choices of each row. The report has `accuracy`.
     """
 
     def report(self, expected, found):
-        return {
-            "rows": len(expected),
-            "accuracy": float(np.mean(self.rights(expected, found)["accuracy"])),
-        }
+        return self._shares(expected, found)
 
     def rights(self, expected, found):
         return {"accuracy": np.asarray(expected) == _numbers(found)}
@@ -299,46 +341,121 @@ class ChoiceMeasure(Measure):
     def errors(self, expected, found):
         numbers = _numbers(found)
         sure = np.array([row.max() for row in found])
-        is_right = numbers == np.asarray(expected)
-        return [
-            (
-                row,
-                {
-                    "expected": int(expected[row]),
-                    "predicted": int(numbers[row]),
-                    "confidence": rounded(sure[row]),
-                },
-            )
-            for row in _worst(np.where(is_right, -np.inf, sure))
-        ]
+        return _worst(
+            np.where(numbers == np.asarray(expected), -np.inf, sure),
+            lambda row: {
+                "expected": int(expected[row]),
+                "predicted": int(numbers[row]),
+                "confidence": rounded(sure[row]),
+            },
+        )
 
 
 class NeighbourMeasure(Measure):
-    """The nearest other row of each row, as `nearest_rows` finds it."""
+    """The nearest other row of each row, as `nearest_rows` finds it.
+
+    The report has `accuracy`, the share of rows whose nearest row has the same class;
+    of those that are not alone in their class.
+    """
 
     def report(self, expected, found):
-        return nearest_report(expected, found[0])[0]
+        right = self.rights(expected, found)["accuracy"]
+        accuracy = float(right.mean()) if len(right) else 0.0
+        return {"rows": int((found[0] >= 0).sum()), "accuracy": accuracy}
 
     def rights(self, expected, found):
-        return {"accuracy": nearest_report(expected, found[0])[1]}
+        is_counted, is_right = self._compare(expected, found[0])
+        return {"accuracy": is_right[is_counted]}
 
     def errors(self, expected, found):
         nearest, cosines = found
-        labels = np.asarray(expected)
-        is_counted = np.isin(labels, _repeated(labels)) & (nearest >= 0)
-        is_wrong = is_counted & (labels[nearest] != labels)
-        return [
-            (
-                row,
-                {
-                    "expected": str(labels[row]),
-                    "predicted": str(labels[nearest[row]]),
-                    "nearest": int(nearest[row]),
-                    "confidence": rounded(cosines[row]),
-                },
-            )
-            for row in _worst(np.where(is_wrong, cosines, -np.inf))
-        ]
+        is_counted, is_right = self._compare(expected, nearest)
+        return _worst(
+            np.where(is_counted & ~is_right, cosines, -np.inf),
+            lambda row: {
+                "expected": str(expected[row]),
+                "predicted": str(expected[nearest[row]]),
+                "nearest": int(nearest[row]),
+                "confidence": rounded(cosines[row]),
+            },
+        )
+
+    def _compare(self, labels, nearest):
+        """bool `(rows,)`: those that are counted, and those that are right."""
+        _, numbers, counts = np.unique(
+            np.asarray(labels), return_inverse=True, return_counts=True
+        )
+        is_counted = (nearest >= 0) & (counts[numbers] > 1)
+        return is_counted, numbers[nearest] == numbers
+
+
+def nearest_rows(
+    vectors, rows: Sequence[int] | np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The row whose vector is nearest to that of each row, other than itself.
+
+    Args:
+        vectors: float `(rows, dim)`, of length 1; an array, or a sparse one of SciPy.
+        rows: whose nearest ones are searched; all if not given.
+
+    Returns:
+        int64 `(rows,)`, the nearest row, -1 where it was not searched; and float
+        `(rows,)`, its cosine.
+    """
+    count = vectors.shape[0]
+    rows = np.arange(count) if rows is None else np.asarray(rows)
+    nearest, best = np.full(count, -1, "int64"), np.full(count, -np.inf)
+    for start in range(0, len(rows), _ROWS_AT_A_TIME):
+        part = rows[start : start + _ROWS_AT_A_TIME]
+        cosines = vectors[part] @ vectors.T
+        if not isinstance(cosines, np.ndarray):
+            cosines = cosines.toarray()
+        cosines[np.arange(len(part)), part] = -np.inf
+        nearest[part] = cosines.argmax(axis=1)
+        best[part] = cosines.max(axis=1)
+    return nearest, best
+
+
+def class_figure(report: Mapping, name: str) -> float:
+    """A figure of classes that a report has no line for.
+
+    Args:
+        report: of `ClassMeasure`.
+        name: of `CLASS_FIGURES`: `"matthews"`, Matthews's correlation, 0 if all rows of
+            a side are of one class; `"f1"`, the F1 of the second of two classes.
+    """
+    if name == "f1":
+        _, second = report["classes"].values()
+        return second["f1"]
+    metrics = import_extra("sklearn.metrics", "Matthews's correlation")
+    counts = np.array(report["confusion"])
+    expected, predicted = np.indices(counts.shape)
+    weights = counts.ravel()
+    return float(
+        metrics.matthews_corrcoef(
+            expected.ravel(), predicted.ravel(), sample_weight=weights
+        )
+    )
+
+
+def _class_figures(expected, found, names):
+    """`macro_f1` and `classes`, of numbers of classes or of a column for each class."""
+    metrics = import_extra("sklearn.metrics", "a report of a classifier")
+    figures = metrics.precision_recall_fscore_support(
+        expected, found, labels=list(range(len(names))), zero_division=0
+    )
+    return {
+        "macro_f1": float(np.mean(figures[2])),
+        "classes": {
+            str(name): {
+                "precision": float(precision),
+                "recall": float(recall),
+                "f1": float(f1),
+                "count": int(count),
+            }
+            for name, precision, recall, f1, count in zip(names, *figures, strict=True)
+        },
+    }
 
 
 def _classes(found):
@@ -404,20 +521,40 @@ def _correlation(one, other, weights):
     return np.where(varies, found, np.nan)
 
 
-def _sets(rows: Iterable) -> list[set]:
-    return [{tuple(span) for span in row} for row in rows]
+def _span_sets(expected: Iterable, found: Iterable) -> list[list[set]]:
+    """The spans of each text that are expected, found, and both."""
+    there = [{tuple(span) for span in row} for row in expected]
+    predicted = [{(span.start, span.end, span.label) for span in row} for row in found]
+    right = [one & other for one, other in zip(there, predicted, strict=True)]
+    return [there, predicted, right]
 
 
-def _triples(spans):
-    return [(span.start, span.end, span.label) for span in spans]
+def _span_figures(right, predicted, there):
+    return {
+        "precision": right / max(predicted, 1),
+        "recall": right / max(there, 1),
+        "f1": 2 * right / max(predicted + there, 1),
+        "count": there,
+    }
 
 
-def _repeated(labels):
-    names, counts = np.unique(labels, return_counts=True)
-    return names[counts > 1]
+def _right_answers(expected):
+    return expected if isinstance(expected, tuple) else (expected,)
 
 
-def _worst(sizes):
-    """Rows of the largest sizes above -inf, the largest first."""
+def _character_f1(right, answer):
+    """The F1 of the characters of an answer and the nearest of the right ones."""
+
+    def f1(one):
+        if one is None or answer is None:
+            return float(one is answer)
+        shared = (Counter(one) & Counter(answer)).total()
+        return 2 * shared / (len(one) + len(answer))
+
+    return max(map(f1, right))
+
+
+def _worst(sizes, describe):
+    """The rows of the largest sizes above -inf, the largest first, described."""
     order = np.argsort(-np.asarray(sizes), kind="stable")[:MAX_ERRORS]
-    return [int(row) for row in order if np.isfinite(sizes[row])]
+    return [(int(row), describe(row)) for row in order if np.isfinite(sizes[row])]

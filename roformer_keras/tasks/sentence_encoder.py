@@ -42,8 +42,8 @@ from roformer_keras.tasks.measures import (
     Measure,
     NeighbourMeasure,
     NumberMeasure,
+    nearest_rows,
 )
-from roformer_keras.tasks.reports import nearest_rows
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.tasks.vector import TextVector
 from roformer_keras.text.tokenizer import RoFormerTokenizer

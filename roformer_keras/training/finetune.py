@@ -31,7 +31,7 @@ from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.journal import fingerprints, run_metadata
 from roformer_keras.optimizers import finetuning_rate, layerwise_rates, make_optimizer
 from roformer_keras.tasks.evaluation import LOWER_IS_BETTER, fit_baselines
-from roformer_keras.tasks.reports import CLASS_FIGURES, class_figure
+from roformer_keras.tasks.measures import CLASS_FIGURES, class_figure
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.training.finetuning_data import count_leaks, read_data
 from roformer_keras.training.finetuning_plots import draw_curves

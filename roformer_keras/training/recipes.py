@@ -181,7 +181,7 @@ def recipe_rates(settings: FinetuningSettings) -> tuple[float, ...]:
 def recipe_figures(recipe: Recipe, report: Mapping) -> dict[str, float | None]:
     """The figures of a benchmark, of a report of its task, from 0 to 1."""
     # It imports a backend, which the settings of a recipe do not need.
-    from roformer_keras.tasks.reports import class_figure
+    from roformer_keras.tasks.measures import class_figure
 
     found: dict[str, float | None] = {}
     for name in recipe.metrics:

@@ -35,8 +35,9 @@ from roformer_keras.tasks.measures import (
     NeighbourMeasure,
     NumberMeasure,
     SpanMeasure,
+    nearest_rows,
 )
-from roformer_keras.tasks.reports import format_report, nearest_rows
+from roformer_keras.tasks.reports import format_report
 from roformer_keras.tasks.span_labels import Span
 
 JACCARD, TF_IDF = SIMILARITIES

@@ -5,22 +5,24 @@ import pytest
 import seqeval.metrics
 import sklearn.metrics
 
-from roformer_keras.tasks import reports as report_module
-from roformer_keras.tasks.reports import (
-    answer_report,
+from roformer_keras.tasks import measures
+from roformer_keras.tasks.measures import (
+    AnswerMeasure,
+    ClassMeasure,
+    LabelSetMeasure,
+    NeighbourMeasure,
+    NumberMeasure,
+    SpanMeasure,
     class_figure,
-    classification_report,
-    correlation_report,
-    format_report,
-    neighbour_report,
-    span_report,
+    nearest_rows,
 )
+from roformer_keras.tasks.reports import format_report
 from roformer_keras.tasks.span_labels import Span, spans_of_tags
 
 
 def test_classes():
-    report = classification_report(
-        [0, 0, 1, 2, 2, 2], [0, 1, 1, 2, 2, 0], ["坏", "中", "好"]
+    report = ClassMeasure(["坏", "中", "好"]).report(
+        [0, 0, 1, 2, 2, 2], [0, 1, 1, 2, 2, 0]
     )
     assert report["rows"] == 6
     assert report["accuracy"] == pytest.approx(4 / 6)
@@ -35,14 +37,14 @@ def test_classes():
 
 
 def test_a_class_that_never_comes_is_no_error():
-    report = classification_report([0, 0], [0, 0], ["a", "b"])
+    report = ClassMeasure("ab").report([0, 0], [0, 0])
     assert report["classes"]["b"]["f1"] == 0
 
 
 def test_several_classes_a_row():
     expected = np.array([[1, 0], [1, 1], [0, 0]], bool)
     found = np.array([[1, 0], [1, 0], [0, 0]], bool)
-    report = classification_report(expected, found, ["a", "b"])
+    report = LabelSetMeasure("ab").report(expected, found)
     assert report["accuracy"] == pytest.approx(2 / 3)
     assert report["classes"]["a"]["f1"] == 1
     assert report["classes"]["b"]["recall"] == 0
@@ -52,18 +54,18 @@ def test_several_classes_a_row():
 def test_one_class_that_a_row_may_have():
     expected = np.array([[1], [0], [0], [0]], bool)
     found = np.array([[1], [0], [0], [1]], bool)
-    report = classification_report(expected, found, ["a"])
+    report = LabelSetMeasure("a").report(expected, found)
     own = {"precision": 0.5, "recall": 1.0, "f1": 2 / 3, "count": 1}
     assert report["classes"]["a"] == pytest.approx(own)
 
 
 def test_numbers():
-    report = correlation_report([1, 2, 3, 4], [10, 20, 40, 30])
+    report = NumberMeasure().report([1, 2, 3, 4], [10, 20, 40, 30])
     assert report["spearman"] == pytest.approx(0.8)
     assert report["mean_absolute_error"] == pytest.approx(22.5)
-    assert correlation_report([1, 1], [1, 2])["spearman"] is None
+    assert NumberMeasure().report([1, 1], [1, 2])["spearman"] is None
     assert "spearman               undefined (all values are" in format_report(
-        correlation_report([1], [2])
+        NumberMeasure().report([1], [2])
     )
 
 
@@ -81,7 +83,7 @@ def test_spans_are_counted_as_seqeval_counts_them():
     # Some are predicted right.
     both = zip(expected, found, strict=True)
     found = [e if n % 3 == 0 else f for n, (e, f) in enumerate(both)]
-    report = span_report(
+    report = SpanMeasure().report(
         [spans_of_tags(row) for row in expected], [spans_of(row) for row in found]
     )
     assert 0.2 < report["f1"] < 0.8
@@ -97,19 +99,19 @@ def test_figures_of_classes(classes):
     random = np.random.default_rng(classes)
     expected, found = random.integers(0, classes, size=(2, 50))
     found[:30] = expected[:30]
-    report = classification_report(expected, found, list("abc"[:classes]))
+    report = ClassMeasure("abc"[:classes]).report(expected, found)
     matthews = sklearn.metrics.matthews_corrcoef(expected, found)
     assert class_figure(report, "matthews") == pytest.approx(matthews)
     if classes == 2:
         f1 = sklearn.metrics.f1_score(expected, found)
         assert class_figure(report, "f1") == pytest.approx(f1)
     # All of one class: undefined, and no better than chance.
-    report = classification_report([0, 1, 1], [1, 1, 1], ["a", "b"])
+    report = ClassMeasure("ab").report([0, 1, 1], [1, 1, 1])
     assert class_figure(report, "matthews") == 0
 
 
 def test_spans_without_any():
-    report = span_report([[], []], [[], []])
+    report = SpanMeasure().report([[], []], [[], []])
     assert (report["f1"], report["macro_f1"], report["classes"]) == (0, 0, {})
     assert "f1                     0.0000" in format_report(report)
 
@@ -117,7 +119,7 @@ def test_spans_without_any():
 def test_answers():
     expected = ["北京大学", "上海", None, None, "北京"]
     found = ["北京", "上海", None, "上海", None]
-    report = answer_report(expected, found)
+    report = AnswerMeasure().report(expected, found)
     assert report == {
         "rows": 5,
         "exact_match": pytest.approx(2 / 5),
@@ -125,14 +127,18 @@ def test_answers():
         "f1": pytest.approx((2 / 3 + 1 + 1) / 5),
     }
     # A character that comes twice counts twice.
-    assert answer_report(["上上"], ["上"])["f1"] == pytest.approx(2 / 3)
+    assert AnswerMeasure().report(["上上"], ["上"])["f1"] == pytest.approx(2 / 3)
+
+
+def neighbours(labels, vectors):
+    return NeighbourMeasure().report(labels, nearest_rows(vectors))
 
 
 def test_neighbours(monkeypatch):
-    monkeypatch.setattr(report_module, "_ROWS_AT_A_TIME", 2)
+    monkeypatch.setattr(measures, "_ROWS_AT_A_TIME", 2)
     angles = np.array([0.0, 0.1, 1.0, 1.15, 1.3, 3.0])
     vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype("float32")
     # The last one is alone with its class.
-    report = neighbour_report(["a", "a", "b", "a", "b", "c"], vectors)
+    report = neighbours(["a", "a", "b", "a", "b", "c"], vectors)
     assert report == {"rows": 6, "accuracy": pytest.approx(2 / 5)}
-    assert neighbour_report(["a", "b"], vectors[:2])["accuracy"] == 0
+    assert neighbours(["a", "b"], vectors[:2])["accuracy"] == 0

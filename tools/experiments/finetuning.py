@@ -39,7 +39,7 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.io.journal import digest
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.optimizers import make_optimizer
-from roformer_keras.tasks.reports import correlation_report, span_report
+from roformer_keras.tasks.measures import NumberMeasure, SpanMeasure
 from roformer_keras.tasks.span_labels import spans_of_tags
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import build_vocabulary
@@ -238,7 +238,8 @@ class Similarity(Classification):
 
     def score(self, model, labels, answers):
         # Equal answers have no correlation.
-        return correlation_report(as_numbers(labels), answers)["spearman"] or 0.0
+        report = NumberMeasure().report(as_numbers(labels), answers)
+        return report["spearman"] or 0.0
 
 
 class Entities(Classification):
@@ -270,7 +271,8 @@ class Entities(Classification):
         return found
 
     def score(self, model, labels, answers):
-        return span_report([spans_of_tags(tags) for tags in labels], answers)["f1"]
+        spans = [spans_of_tags(tags) for tags in labels]
+        return SpanMeasure().report(spans, answers)["f1"]
 
 
 TASKS = {
