@@ -15,9 +15,11 @@ Each also derives from the built-in exception that callers expect, so that
 `except ValueError` keeps its meaning.
 """
 
-from collections.abc import Iterator
+import ast
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Self
+from string import Formatter
+from typing import Any, Self
 
 __all__ = [
     "BackendError",
@@ -35,6 +37,48 @@ __all__ = [
 ]
 
 
+class Hint(str):
+    """A way out that names arguments, of which each interface has its own.
+
+    As a str it is that of Python, with `overwrite=True` or `fields=`.
+
+    Args:
+        template: the text, with arguments in braces: `{fields}`, or with a constant
+            `{overwrite:True}`.
+        values: of arguments that are no constants.
+    """
+
+    _parts: tuple[str, dict[str, Any]]
+
+    def __new__(cls, template: str, /, **values: Any) -> Self:
+        hint = super().__new__(cls, _fill(template, values, python_argument))
+        hint._parts = template, values
+        return hint
+
+    def __getnewargs_ex__(self):
+        template, values = self._parts
+        return (template,), values
+
+    def shown(self, show: Callable[[str, Any], str]) -> str:
+        """The text with arguments as `show(name, value)` writes them."""
+        return _fill(*self._parts, show)
+
+
+def python_argument(name: str, value: Any) -> str:
+    """An argument of Python; without a value if that is None."""
+    return f"{name}=" if value is None else f"{name}={value!r}"
+
+
+def _fill(template, values, show):
+    parts = []
+    for text, name, constant, _ in Formatter().parse(template):
+        parts.append(text)
+        if name:
+            value = ast.literal_eval(constant) if constant else values.get(name)
+            parts.append(show(name, value))
+    return "".join(parts)
+
+
 class RoFormerError(Exception):
     """Base of every error that this package raises on purpose.
 
@@ -43,9 +87,8 @@ class RoFormerError(Exception):
     Args:
         message: str. The rule and the value that breaks it.
         row: int or None. Which row of the caller's data is wrong, from 0.
-        hint: str or None. The way out, in terms of Python. Arguments are written as
-            `overwrite=True` or `fields=`: the command line shows its flags instead.
-            One of several lines is shown below the message.
+        hint: str or None. The way out; a `Hint` where it names arguments. One of
+            several lines is shown below the message.
 
     Attributes:
         message, row, hint: the arguments.

@@ -12,13 +12,14 @@ import functools
 import importlib
 import inspect
 import re
+import shlex
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from roformer_keras.checks import check_integer, check_number
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, Hint, python_argument
 
 # An integer of at least 1, with which arrays can be made.
 Count = typing.Annotated[
@@ -38,7 +39,6 @@ _HELP = {
 _FLAGS = {"as_json": ["--json"], "output": ["-o", "--output"]}
 _CHECKS = {int: check_integer, float: check_number, str: lambda name, value: None}
 _METAVARS = {int: "N", float: "X", str: "NAME"}
-_QUOTED_WORD = re.compile(r"'([\w.-]+)'")
 _REQUIRED = inspect.Parameter.empty
 
 
@@ -137,25 +137,20 @@ def merge_flags(content: Mapping, flags: Mapping) -> dict:
     return merged
 
 
-def show_flags(hint: str, parser: argparse.ArgumentParser) -> str:
-    """A hint for Python users in terms of the command line.
-
-    `name=True`, `name=`, `name=value` and `name='value'` become `--name` or `--name
-    value`, where the parser has such a flag.
-    """
+def show_hint(hint: str, parser: argparse.ArgumentParser) -> str:
+    """A hint whose arguments are the flags that a parser has for them."""
     known = set(re.findall(r"--[\w-]+", parser.format_help()))
 
-    def replace(match):
-        flag, value = f"--{match[1].replace('_', '-')}", match[2]
+    def show(name, value):
+        flag = f"--{name.replace('_', '-')}"
         if flag not in known:
-            return match[0]
-        if value in (None, "True"):
+            return python_argument(name, value)
+        if value is None or value is True:
             return flag
-        # A shell needs no quotes around a word.
-        return flag + " " + _QUOTED_WORD.sub(r"\1", value)
+        text = ",".join(value) if isinstance(value, list) else str(value)
+        return f"{flag} {shlex.quote(text)}"
 
-    value = r"'[^']*'|[\w.-]+(?:,[\w.-]+)*"
-    return re.sub(rf"\b(\w+)=({value})?", replace, hint)
+    return hint.shown(show) if isinstance(hint, Hint) else hint
 
 
 def _parameters(function) -> Iterator[_Argument]:

@@ -25,7 +25,7 @@ from importlib import metadata
 from roformer_keras import cli
 from roformer_keras.backend import UNUSED_BY_COMMANDS, starting
 from roformer_keras.cli import interrupts
-from roformer_keras.cli.flags import add_flags, find_class, show_flags
+from roformer_keras.cli.flags import add_flags, find_class, show_hint
 from roformer_keras.cli.terminal import remark_source
 from roformer_keras.errors import OutputError, RoFormerError, printable
 
@@ -181,7 +181,7 @@ def _code_of(error, verb) -> int:
         error = OutputError(f"no space left to write the output ({one_line(error)})")
     elif not is_ours:
         raise error
-    hint = error.hint and show_flags(error.hint, verb)
+    hint = error.hint and show_hint(error.hint, verb)
     is_long = hint is not None and "\n" in hint
     shown = type(error)(error.message, row=error.row, hint=None if is_long else hint)
     text = one_line(shown)

@@ -42,7 +42,12 @@ from roformer_keras.conversion.weights import (
     task_rows,
     weight_table,
 )
-from roformer_keras.errors import CheckpointError, ConfigurationError, VocabularyError
+from roformer_keras.errors import (
+    CheckpointError,
+    ConfigurationError,
+    Hint,
+    VocabularyError,
+)
 from roformer_keras.hub.catalog import CATALOG
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.vocabulary import check_tokens, resolve_level
@@ -198,18 +203,17 @@ def weights_to_read(
     ]
     problems = [f"unexpected {name} {tensors[name].shape}" for name in unexpected]
     hints = []
+    foreign = next(iter(unexpected), None)
     if POSITION_EMBEDDINGS in unexpected:
+        foreign = POSITION_EMBEDDINGS
         hints.append(
             "these are weights of a BERT, and RoFormer has no table of positions: to "
-            f"start from the others, pass ignore={POSITION_EMBEDDINGS!r}"
+            "start from the others, pass {ignore}"
         )
     elif unexpected:
         if checkpoint.format == "keras_weights":
             hints.append("the head of a task is read by load_weights of the built task")
-        hints.append(
-            "if these are your own layers, name them with ignore=, such as "
-            f"{unexpected[0]!r}"
-        )
+        hints.append("if these are your own layers, leave them out, as with {ignore}")
     found = []
     absent_heads: dict[str, list[str]] = {}
     for row in rows:
@@ -229,7 +233,7 @@ def weights_to_read(
     if absent_heads and not initialize_heads:
         for head, tensors_of in absent_heads.items():
             problems.append(f"no {head} head: {', '.join(tensors_of)}")
-        hints.append("pass initialize_heads=True to start with a new one")
+        hints.append("pass {initialize_heads:True} to start with a new one")
     if problems:
         shown = "\n  ".join(problems[:12])
         more = f"\n  and {len(problems) - 12} more" if len(problems) > 12 else ""
@@ -237,7 +241,7 @@ def weights_to_read(
             f"{label} does not fit {kind} with {config.num_layers} layers, hidden size "
             f"{config.hidden_dim} and vocabulary {config.vocabulary_size}:\n  {shown}"
             f"{more}",
-            hint="; ".join(hints) or None,
+            hint=Hint("; ".join(hints), ignore=foreign) if hints else None,
         )
     check_size(checkpoint, config)
     return tuple(found)

@@ -24,7 +24,7 @@ from roformer_keras.conversion.model_card import model_card
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import head_of, model_heads
 from roformer_keras.conversion.writer import FORMATS
-from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.errors import ConfigurationError, Hint, OutputError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.hub.huggingface import PREFIX
 from roformer_keras.io.atomic import check_name, replacing
@@ -139,9 +139,11 @@ def open_prepared(
                 raise ConfigurationError(
                     f"the head of {checkpoint.model} has a place in a folder only, got "
                     f"the format {format!r}",
-                    hint="give a folder as target, save the built model by "
-                    "model.save('name.keras'), or leave the head out by "
-                    "model='RoFormerBackbone'",
+                    hint=Hint(
+                        "give a folder as target, save the built model by "
+                        "model.save('name.keras'), or leave the head out by "
+                        "{model:'RoFormerBackbone'}"
+                    ),
                 )
             model = "RoFormerBackbone"
             tqdm.write(
@@ -280,8 +282,10 @@ def _format_of(target: Path) -> str:
     if extension.isalnum() and not extension.isdigit() and not target.is_dir():
         raise ConfigurationError(
             f"no format goes with {target.suffix!r}",
-            hint=f"end the target in {', '.join(_SUFFIXES)}, or give a name without a "
-            "dot for a preset folder, or pass format=",
+            hint=Hint(
+                f"end the target in {', '.join(_SUFFIXES)}, or give a name without a "
+                "dot for a preset folder, or pass {format}"
+            ),
         )
     return "preset"
 

@@ -14,7 +14,7 @@ from roformer_keras.checks import check_integer
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.huggingface_config import MAX_POSITIONS
-from roformer_keras.errors import CheckpointError, ConfigurationError, SourceError
+from roformer_keras.errors import CheckpointError, ConfigurationError, Hint, SourceError
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import parse_json, read_json
 from roformer_keras.io.sources import SENTENCE_PARTS
@@ -282,7 +282,7 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
         raise ConfigurationError(
             f"{label} has a head that is used in training alone ({', '.join(head)}), "
             "and sentence-transformers has no place for it",
-            hint="leave it out with ignore='task/*'",
+            hint=Hint("leave it out with {ignore:'task/*'}"),
         )
     length = options.get("max_length", _LENGTH)
     if length > MAX_POSITIONS:

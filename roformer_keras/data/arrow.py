@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from roformer_keras.errors import RoFormerError, SourceError
+from roformer_keras.errors import Hint, RoFormerError, SourceError
 from roformer_keras.extras import import_extra
 
 # What the extension says; `format` has the same names without the dot.
@@ -187,14 +187,14 @@ def _find_columns(path, schema, columns):
             raise SourceError(
                 f"{path} must have the column {name!r} once, and it is {count}; got "
                 f"{', '.join(map(repr, schema.names)) or 'none'}",
-                hint="name others with fields=",
+                hint=Hint("name others with {fields}"),
             )
         kind = schema.field(name).type
         if not _is_readable(kind):
             raise SourceError(
                 f"the column {name!r} of {path} must hold text, numbers or lists of "
                 f"them, got the type {kind}",
-                hint="name another with fields=, or convert it",
+                hint=Hint("name another with {fields}, or convert it"),
             )
     return found
 

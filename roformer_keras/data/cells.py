@@ -21,7 +21,7 @@ from typing import Any
 
 from roformer_keras.data.choices import choice_columns, gather_choices
 from roformer_keras.data.lines import UTF_8, Lines, file_name, place_line
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import ConfigurationError, Hint, SourceError
 from roformer_keras.extras import import_extra
 
 _LOGGER = logging.getLogger(__name__)
@@ -166,8 +166,10 @@ def _check_record(record, row, line, path):
         raise SourceError(
             f"the quote in {place_line(line, path)} closes {len(record) - 1} lines "
             "below, and each of these lines is a row by itself too",
-            hint="write the file as .csv if it is one cell; format='txt' takes quotes "
-            "as characters",
+            hint=Hint(
+                "write it as .csv if it is one cell; {format:'txt'} takes quotes as "
+                "characters"
+            ),
         )
 
 
@@ -361,13 +363,14 @@ class Sheet:
         )
         if has_texts or len(self._first) != width or not seems_header(labels, is_sure):
             return
-        names = ",".join(self._first)
-        example = f" such as fields={names}" if re.fullmatch(r"[\w.,-]+", names) else ""
+        is_plain = all(re.fullmatch(r"[\w.-]+", name) for name in self._first)
         raise SourceError(
             f"{self._where(self._line)} seems to be a header: its label "
             f"{labels[0].strip()!r} is on no other row",
-            hint=f"name its columns with fields={example}; if it is a row, pass "
-            "header='none'",
+            hint=Hint(
+                "name its columns with {fields}; if it is a row, pass {header:'none'}",
+                fields=self._first if is_plain else None,
+            ),
         )
 
     def _with_groups(self, columns, names, header, groups):
@@ -461,11 +464,11 @@ def find_columns(place: str, names: Sequence[str], fields: Sequence[str]) -> lis
     if are_numbers(fields):
         return [int(name) - 1 for name in fields]
     if not has_columns(names, fields):
-        numbers = ",".join(str(number + 1) for number in range(len(fields)))
+        numbers = [str(number) for number in range(1, len(fields) + 1)]
         raise SourceError(
             f"{place} must name the columns "
             f"{', '.join(map(repr, fields))}, got {', '.join(map(repr, names))}",
-            hint=f"fields={numbers} takes columns by number",
+            hint=Hint("{fields} takes columns by number", fields=numbers),
         )
     check_names(names, place)
     return [names.index(name) for name in fields]

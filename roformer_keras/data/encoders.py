@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from roformer_keras.checks import check_integer
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import ConfigurationError, Hint, SourceError
 from roformer_keras.io.journal import digest
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.words import default_segmenter
@@ -203,7 +203,7 @@ class PairEncoder(_Encoder):
             raise SourceError(
                 f"a record must be two texts{more}, got {len(record)} fields: "
                 f"{record!r:.60}",
-                hint="set fields= of the corpus",
+                hint=Hint("set {fields} of the corpus"),
             )
         texts = [self._encode(text) for text in record[:2]]
         if self._teacher is not None:
@@ -228,7 +228,7 @@ class PairEncoder(_Encoder):
         if not math.isfinite(number):
             raise SourceError(
                 f"the label of a pair must be a number, got {label!r} with {a!r:.60}",
-                hint="set fields= to the two texts and the label",
+                hint=Hint("set {fields} to the two texts and the label"),
             )
         if self._labels and number not in self._labels:
             raise ConfigurationError(

@@ -45,7 +45,7 @@ from roformer_keras.data.lines import (
 )
 from roformer_keras.data.objects import read_objects
 from roformer_keras.data.tagged import join_tokens, read_tagged, token_tags
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import ConfigurationError, Hint, SourceError
 from roformer_keras.types import FileEncoding, FileFormat, FileHeader
 
 _TAGGED = (".bio", ".conll")
@@ -55,7 +55,7 @@ _OBJECTS = (".jsonl", ".json")
 _KEYED = (*_OBJECTS, ".parquet", ".arrow", ".squad", *choices.FIELDS)
 # Files that have rows and no lines.
 _ROWS = (".json", ".xlsx", ".parquet", ".arrow", ".squad", ".c3")
-_TEXT_HINT = "name the texts with fields=; leave rows without one out"
+_TEXT_HINT = Hint("name the texts with {fields}; leave rows without one out")
 # What `format`, `header` and `encoding` can be.
 FORMATS: tuple[str, ...] = typing.get_args(FileFormat)
 HEADERS: tuple[str, ...] = typing.get_args(FileHeader)
@@ -229,8 +229,10 @@ def read_table(
         raise SourceError(
             f"a file of labelled texts must be {', '.join(own[:-1])} or {own[-1]}, or "
             f"text of these with .gz or .xz after it, got {path}",
-            hint=f"give format= if it is one of {', '.join(FORMATS)} under another "
-            "name",
+            hint=Hint(
+                f"give {{format}} if it is one of {', '.join(FORMATS)} under another "
+                "name"
+            ),
         )
     table = Table([], [] if labelled else None, [], [] if groups else None)
     for line, values in rows:

@@ -12,7 +12,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 
-from roformer_keras.errors import SourceError
+from roformer_keras.errors import Hint, SourceError
 
 OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 UTF_8 = "utf-8"
@@ -63,8 +63,10 @@ def read_lines(path: str, encoding: str = UTF_8) -> Iterator[tuple[int, str]]:
     except UnicodeDecodeError as error:
         raise SourceError(
             f"{place_line(number + 1, path)} must be {encoding.upper()}: {error}",
-            hint="give its encoding, such as encoding='gbk', or encoding='auto'; or "
-            "convert it, for instance with iconv",
+            hint=Hint(
+                "give its encoding, such as {encoding:'gbk'}, or {encoding:'auto'}; or "
+                "convert it, for instance with iconv"
+            ),
         ) from error
     except SourceError:
         raise
@@ -156,7 +158,7 @@ def _detect(file, path, limit, encoding):
         return file, encoding
     raise SourceError(
         f"{file_name(path)} must be UTF-8, UTF-16 or GB18030, and is none of them",
-        hint="give its encoding, such as encoding='big5'",
+        hint=Hint("give its encoding, such as {encoding:'big5'}"),
     )
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from roformer_keras.data.lines import UTF_8, file_name, place_line, read_lines
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import ConfigurationError, Hint, SourceError
 from roformer_keras.io.json_file import check_unicode, parse_json, strict_json
 
-_LAYOUT = (
-    "a .json file is a list of objects; format='jsonl' reads an object a line, and "
+_LAYOUT = Hint(
+    "a .json file is a list of objects; {format:'jsonl'} reads an object a line, and "
     "'squad', 'c3' and 'chid' these data sets"
 )
 
@@ -90,6 +90,6 @@ def _values_of(found, keys, place):
         raise SourceError(
             f"{place} must have {', '.join(map(repr, keys))}, got "
             f"{', '.join(map(repr, found)) or 'none'}",
-            hint="name others with fields=",
+            hint=Hint("name others with {fields}"),
         )
     return [found[key] for key in keys]

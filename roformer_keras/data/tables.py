@@ -10,7 +10,7 @@ from typing import Any
 
 from roformer_keras.data.arrow import ROWS_AT_A_TIME, stored_names, with_names
 from roformer_keras.data.files import is_missing, text_names
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, Hint
 
 # The column of the labels, unless fields name another.
 LABEL = "label"
@@ -109,7 +109,7 @@ def text_columns(
     raise ConfigurationError(
         f"a table must have the columns {wanted}, or as many columns as a row has "
         f"texts next to {LABEL!r}, got {', '.join(map(repr, names)) or 'none'}",
-        hint="select the columns of the texts, or name them with fields=",
+        hint=Hint("select the columns of the texts, or name them with {fields}"),
     )
 
 
@@ -158,7 +158,9 @@ def split_labels(
             raise ConfigurationError(
                 f"a table to learn from must have the column {name!r}, got "
                 f"{', '.join(map(repr, names)) or 'none'}",
-                hint="name texts and label with fields=, or give the labels as y",
+                hint=Hint(
+                    "name texts and label with {fields}, or give the labels as y"
+                ),
             )
     if not columns:
         columns = text_columns(names, counts, has_choices)

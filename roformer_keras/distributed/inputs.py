@@ -30,7 +30,7 @@ from roformer_keras.data.cells import (
 )
 from roformer_keras.data.lines import decode_line
 from roformer_keras.data.objects import parse_object
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import ConfigurationError, Hint, SourceError
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import one_line
 
@@ -182,7 +182,7 @@ def find_inputs(
         raise SourceError(
             "the files must all be .parquet, or all .jsonl, .csv, .tsv or .txt, not "
             f"compressed, got {', '.join(sorted(kinds))} in {place}",
-            hint="give a pattern such as 'FOLDER/*.jsonl', or format=",
+            hint=Hint("give a pattern such as 'FOLDER/*.jsonl', or {format}"),
         )
     files = [[one.path, one.size, one.mtime_ns] for one in found]
     kind = known.pop()
@@ -378,7 +378,7 @@ def _check_encoding(text, place, encoding):
         byte = ord(text[error.start]) - 0xDC00
         raise SourceError(
             f"{place} must be {encoding.upper()}, got the byte 0x{byte:02x}",
-            hint="give another encoding=",
+            hint=Hint("give another {encoding}"),
         ) from error
 
 

@@ -12,13 +12,13 @@ import dataclasses
 import json
 import logging
 import os
+import pickle
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from roformer_keras import errors
 from roformer_keras.distributed.cluster import ray_of, worker_resources
 from roformer_keras.distributed.inputs import (
     Piece,
@@ -29,7 +29,7 @@ from roformer_keras.distributed.inputs import (
 )
 from roformer_keras.distributed.options import RayOptions
 from roformer_keras.distributed.parts import PARTIAL, Folder, PieceTask, PieceWorker
-from roformer_keras.errors import OutputError
+from roformer_keras.errors import Hint, OutputError
 from roformer_keras.extras import import_extra
 from roformer_keras.hub.catalog import checkpoint_files, resolve
 from roformer_keras.io.atomic import check_name, one_line, output_errors
@@ -172,7 +172,9 @@ class FolderJob:
         if is_whole and record["state"] == "done" and not self._overwrite:
             raise OutputError(
                 f"{self._output} exists",
-                hint="choose another name, or pass overwrite=True to replace it",
+                hint=Hint(
+                    "choose another name, or pass {overwrite:True} to replace it"
+                ),
             )
         is_new = is_new_run(
             *(record if is_whole else None, metadata, self._output),
@@ -273,8 +275,7 @@ class FolderJob:
             ) as ray:
                 for result in self._compute(ray, left):
                     if result["error"]:
-                        kind = getattr(errors, result["kind"], errors.RoFormerError)
-                        raise kind(result["error"], hint=result["hint"] or None)
+                        raise pickle.loads(result["error"])
                     self.done.add(result["piece"])
                     yield result
 

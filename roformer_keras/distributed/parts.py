@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import json
 import os
+import pickle
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 from roformer_keras.distributed.inputs import Inputs, Piece, Reader, Rows
 from roformer_keras.distributed.worker import ERROR, Answerer, with_answers
-from roformer_keras.errors import ConfigurationError, OutputError, RoFormerError
+from roformer_keras.errors import ConfigurationError, Hint, OutputError, RoFormerError
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import one_line, replacing
 from roformer_keras.verbs.verb import Verb
@@ -129,13 +130,11 @@ class PieceWorker:
         for number, *fields in zip(*batch.values(), strict=True):
             piece = Piece(*map(int, fields))
             began, cpu = time.time(), time.process_time()
-            result: dict[str, Any] = {"error": "", "kind": "", "hint": ""}
+            result: dict[str, Any] = {"error": b"", "bad": 0}
             try:
                 result["bad"] = self._write(int(number), piece)
             except RoFormerError as error:
-                hint = error.hint or ""
-                kind = type(error).__name__
-                result |= {"error": error.message, "kind": kind, "hint": hint, "bad": 0}
+                result["error"] = pickle.dumps(error)
             result |= {"piece": int(number), "rows": piece.rows}
             result |= {"process": os.getpid(), "began": began, "ended": time.time()}
             result["cpu"] = time.process_time() - cpu
@@ -165,7 +164,7 @@ class PieceWorker:
         if bad and task.on_bad_row == "error":
             raise ConfigurationError(
                 f"{bad[0]['place']}: {bad[0][ERROR]}",
-                hint="on_bad_row=report keeps such a row without an answer",
+                hint=Hint("{on_bad_row:'report'} keeps such a row without an answer"),
             )
         if table is None:
             data = _output_lines(rows, answers, reasons)
@@ -235,7 +234,7 @@ class PieceWorker:
                 raise ConfigurationError(
                     f"the values of {name!r} in the first rows must be of one type to "
                     f"be a column of Parquet: {one_line(error)}",
-                    hint="output_format=jsonl writes any objects",
+                    hint=Hint("{output_format:'jsonl'} writes any objects"),
                 ) from error
             is_null = pyarrow.types.is_null(kind)
             kinds[name] = pyarrow.string() if is_null else kind

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roformer_keras.checks import check_choice
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, Hint
 from roformer_keras.extras import import_extra
 from roformer_keras.verbs.verb import Verb
 
@@ -47,7 +47,7 @@ class Answerer:
                 raise ConfigurationError(
                     f"the texts are in the column {name!r}, and the columns are "
                     f"{', '.join(map(repr, names))}",
-                    hint="name others with fields=",
+                    hint=Hint("name others with {fields}"),
                 )
         for name in (*self.types, ERROR):
             if name in names:

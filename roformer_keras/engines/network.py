@@ -13,7 +13,7 @@ import numpy as np
 from keras import ops
 
 from roformer_keras import layers, quirks
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.errors import CheckpointError, ConfigurationError, Hint
 from roformer_keras.layers.norms import erf_gelu
 
 # Added to the score of a key that is hidden.
@@ -521,7 +521,7 @@ def _refuse_quantized(layer):
         raise ConfigurationError(
             f"engines other than Keras take float weights, got {layer.name} in "
             f"{layer.quantization_mode}",
-            hint="load the model as floats, and use engine='openvino-int8'",
+            hint=Hint("load the model as floats, and use {engine:'openvino-int8'}"),
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from roformer_keras.checks import check_path
 from roformer_keras.engines.network import write_model
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
-from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.errors import ConfigurationError, Hint, OutputError
 from roformer_keras.export.model import check_backend, served_model
 from roformer_keras.extras import import_extra
 from roformer_keras.generation.engines import FORMAT, SUFFIX
@@ -56,7 +56,7 @@ def check_generator_export(format: str, calibration_texts: Any = ()) -> None:
         raise ConfigurationError(
             "a model that writes has weights of 8 bits, which need no texts to "
             "calibrate with",
-            hint="leave out calibration_texts=",
+            hint=Hint("leave out {calibration_texts}"),
         )
     check_backend(format)
     import_extra("openvino", f"the format {format!r}")

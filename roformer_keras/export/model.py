@@ -16,7 +16,7 @@ from roformer_keras.data.rows import padded
 from roformer_keras.engines.network import write_model
 from roformer_keras.engines.onnx_graph import OnnxGraph
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
-from roformer_keras.errors import BackendError, ConfigurationError, OutputError
+from roformer_keras.errors import BackendError, ConfigurationError, Hint, OutputError
 from roformer_keras.export.runtime import FORMATS, MAX_LENGTH, load_exported
 from roformer_keras.extras import import_extra
 from roformer_keras.inference import run_model
@@ -161,14 +161,14 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
         raise ConfigurationError(
             "texts to calibrate with are for int8 and the format 'openvino' alone, got "
             f"{format!r} with int8={int8}",
-            hint="leave out calibration_texts=",
+            hint=Hint("leave out {calibration_texts}"),
         )
     count = len(set(filter(str.strip, calibration_texts)))
     if calibrates and count < _MIN_TEXTS:
         raise ConfigurationError(
             f"int8 in OpenVINO is calibrated with at least {_MIN_TEXTS} different "
             f"texts like those to serve, got {count}",
-            hint="give about 100 with calibration_texts=",
+            hint=Hint("give about 100 with {calibration_texts}"),
         )
     check_backend(format)
     modules = FORMATS[format][1]
@@ -196,7 +196,9 @@ def check_backend(format: str) -> None:
         raise BackendError(
             "a SavedModel is written on the TensorFlow backend, and Keras runs on "
             f"{backend}",
-            hint="set KERAS_BACKEND=tensorflow, or give format='openvino' or 'onnx'",
+            hint=Hint(
+                "set KERAS_BACKEND=tensorflow, or give {format:'openvino'} or 'onnx'"
+            ),
         )
 
 

@@ -10,7 +10,7 @@ from roformer_keras.checks import check_choice, check_integer, check_path
 from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.data.vectors import embed_rows
 from roformer_keras.engines.programs import OpenVINOProgram
-from roformer_keras.errors import ConfigurationError, errors_at
+from roformer_keras.errors import ConfigurationError, Hint, errors_at
 from roformer_keras.extras import import_extra
 from roformer_keras.io.export_file import (
     check_types,
@@ -74,7 +74,7 @@ def load_exported(
         if isinstance(other, str) and other != format:
             raise ConfigurationError(
                 f"{folder} is an export of the format {other!r}, got {format!r}",
-                hint=f"load it with format={other!r}",
+                hint=Hint("load it with {format}", format=other),
             )
     with readable_network(path):
         run = _load(str(path), format, bfloat16)

@@ -9,7 +9,7 @@ import numpy as np
 
 from roformer_keras.checks import check_choice, check_integer
 from roformer_keras.engines.programs import OpenVINOProgram
-from roformer_keras.errors import ConfigurationError, SourceError, errors_at
+from roformer_keras.errors import ConfigurationError, Hint, SourceError, errors_at
 from roformer_keras.generation.engines import ENGINES, FORMAT, SUFFIX, decoder_of
 from roformer_keras.generation.paraphrase import Paraphrasing
 from roformer_keras.generation.stateful import Reading
@@ -180,7 +180,7 @@ class ServedGenerator(Paraphrasing):
             raise ConfigurationError(
                 f"an export computes with its own engine, {self.engine!r}, got "
                 f"{engine!r}",
-                hint="leave out engine=",
+                hint=Hint("leave out {engine}"),
             )
 
 

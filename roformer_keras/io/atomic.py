@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from roformer_keras.checks import check_path
-from roformer_keras.errors import OutputError, RoFormerError, printable
+from roformer_keras.errors import Hint, OutputError, RoFormerError, printable
 
 _IS_WINDOWS = os.name == "nt"
 # Seconds after which what another machine was writing is taken for left behind.
@@ -140,7 +140,7 @@ def check_target(target: Path, overwrite: bool, folder: bool) -> None:
     if target.exists() and not overwrite:
         raise OutputError(
             f"{target} exists",
-            hint="choose another name, or pass overwrite=True to replace it",
+            hint=Hint("choose another name, or pass {overwrite:True} to replace it"),
         )
     # Replacing a folder deletes what is in it.
     if folder and any(

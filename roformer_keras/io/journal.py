@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from roformer_keras.checks import is_integer
-from roformer_keras.errors import OutputError, SourceError
+from roformer_keras.errors import Hint, OutputError, SourceError
 from roformer_keras.io.atomic import (
     one_line,
     output_errors,
@@ -130,8 +130,10 @@ def is_new_run(
     if problems and has_data and not overwrite:
         raise OutputError(
             f"{output} holds another run: {', '.join(problems)}",
-            hint="repeat that run, choose another output, or pass overwrite=True to "
-            "discard it",
+            hint=Hint(
+                "repeat that run, choose another output, or pass {overwrite:True} to "
+                "discard it"
+            ),
         )
     return bool(problems)
 

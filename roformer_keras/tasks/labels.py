@@ -10,7 +10,7 @@ import numpy as np
 
 from roformer_keras.checks import check_integer, check_number, is_integer
 from roformer_keras.data.files import is_missing
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, Hint
 
 # A number, and a truth value, as CSV has them.
 _WHOLE, _TRUTH = re.compile(r"([-+]?\d+)\.0+"), re.compile(r"true|false", re.I)
@@ -30,8 +30,10 @@ def parse_name(value) -> str:
         return str(int(value))
     raise ConfigurationError(
         f"a label must be a name, an integer or a truth value, got {value!r}",
-        hint="write a one-hot row as the number of its class, or name several classes "
-        "with multi_label=True"
+        hint=Hint(
+            "write a one-hot row as the number of its class, or name several classes "
+            "with {multi_label:True}"
+        )
         if isinstance(value, list)
         else None,
     )
@@ -277,7 +279,7 @@ def single_labels(y: Any, num_classes: int) -> Any:
                         f"a row of {num_classes} numbers must have one 1, for its "
                         f"class, and 0 for the others, got {label!r}",
                         row=row,
-                        hint="multi_label=True is for texts of several classes",
+                        hint=Hint("{multi_label:True} is for texts of several classes"),
                     )
                 label = _numbers(values).index(1)
             elif len(values) == 1:

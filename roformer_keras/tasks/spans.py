@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from roformer_keras.data.rows import Rows
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, Hint
 from roformer_keras.tasks.span_labels import Span
 
 
@@ -117,8 +117,10 @@ def tags_of_spans(
                 f"a span must have a token of its own, but {label} from {start} to "
                 f"{end} lies in the token of the span before it",
                 row=number,
-                hint="leave the row out, in files by on_bad_row='skip', or use "
-                "RoFormerSpanExtractor",
+                hint=Hint(
+                    "leave the row out, in files by {on_bad_row:'skip'}, or use "
+                    "RoFormerSpanExtractor"
+                ),
             )
         found[first] = tags[f"B-{label}"]
         found[first + 1 : last + 1] = tags[f"I-{label}"]

@@ -12,7 +12,7 @@ from roformer_keras import tasks
 from roformer_keras.data.files import is_missing, place, read_table, row_unit
 from roformer_keras.data.rows import draw_held_out
 from roformer_keras.data.tables import LABEL
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import ConfigurationError, Hint, SourceError
 from roformer_keras.extras import import_extra
 from roformer_keras.registry import TASKS
 from roformer_keras.tasks.labels import as_name, label_kind, typed_names
@@ -20,7 +20,7 @@ from roformer_keras.training.finetuning_settings import FinetuningSettings
 
 # With more rows than these, classes must come again.
 _FEW_ROWS = 20
-_PAIRS_HINT = "; if a row has two texts and a label, pass pairs=True"
+_PAIRS_HINT = "; if a row has two texts and a label, pass {pairs:True}"
 # Rows that are tried together where bad ones are left out.
 _ROWS_AT_A_TIME = 256
 
@@ -267,8 +267,10 @@ def _check_classes(examples, settings):
         raise SourceError(
             f"{examples.path} must have classes that come again, and those of {alone} "
             f"of {len(labels)} rows do not, such as {labels[0]!r:.40}",
-            hint="if texts and labels are swapped, name their columns with fields="
-            + _PAIRS_HINT * (2 in task.text_counts and not settings.pairs),
+            hint=Hint(
+                "if texts and labels are swapped, name their columns with {fields}"
+                + _PAIRS_HINT * (2 in task.text_counts and not settings.pairs)
+            ),
         )
 
 

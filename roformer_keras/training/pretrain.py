@@ -32,7 +32,7 @@ from roformer_keras.data.batches import NumberedBatches
 from roformer_keras.data.corpus import read_corpus
 from roformer_keras.data.examples import EpochItems, tokenize_corpus
 from roformer_keras.data.loader import Loader, batch_maker, items_of
-from roformer_keras.errors import ConfigurationError, RoFormerError
+from roformer_keras.errors import ConfigurationError, Hint, RoFormerError
 from roformer_keras.extras import import_extra
 from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.journal import fingerprints, run_metadata
@@ -274,7 +274,7 @@ class PretrainingRun(ResumableRun):
         raise ConfigurationError(
             f"a batch takes {count} held-out examples, and there are "
             f"{found // (packed or 1)}",
-            hint="raise holdout=, lower batch_size=, or set holdout=0",
+            hint=Hint("raise {holdout}, lower {batch_size}, or set {holdout:0}"),
         )
 
     def _check_lengths(self, objective, length):
@@ -287,7 +287,7 @@ class PretrainingRun(ResumableRun):
             raise ConfigurationError(
                 f"of a pair both texts must have a token, and at most length={length} "
                 f"with [CLS] and [SEP]; the first {left_out:,} pairs have not",
-                hint="pass a larger length=",
+                hint=Hint("pass a larger {length}"),
             )
         if left_out and self.verbose:
             tqdm.write(

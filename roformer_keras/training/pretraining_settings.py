@@ -15,7 +15,7 @@ from roformer_keras.checks import (
     source_path,
 )
 from roformer_keras.data.corpus import CorpusSource
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, Hint
 from roformer_keras.training.optimizer_settings import (
     OptimizerSettings,
     dtype_policy,
@@ -237,7 +237,10 @@ class PretrainingSettings(Settings):
             raise ConfigurationError(
                 "a model has the size of its source, got "
                 f"{', '.join(sizes)} and source={self.source!r}",
-                hint=f"leave out {', '.join(f'{name}=' for name in sizes)} or source=",
+                hint=Hint(
+                    f"leave out {', '.join(f'{{{name}}}' for name in sizes)} or "
+                    "{source}"
+                ),
             )
 
 

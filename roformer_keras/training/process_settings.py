@@ -3,7 +3,7 @@
 import dataclasses
 
 from roformer_keras.checks import Settings, integer
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, Hint
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Processes(Settings):
             raise ConfigurationError(
                 "processes meet at HOST:PORT, the machine of process 0 and a free port "
                 f"there, got coordinator={self.coordinator!r}",
-                hint="give coordinator= to each of them",
+                hint=Hint("give {coordinator} to each of them"),
             )
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import os
 from typing import Any
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, Hint
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.registry import task_of
 
@@ -86,7 +86,8 @@ def load_source(
         check_no_files(source, config, vocabulary)
         if name is not None or unilm:
             raise ConfigurationError(
-                f"{source} is {_WHOLE[found]}", hint="leave out model= and unilm="
+                f"{source} is {_WHOLE[found]}",
+                hint=Hint("leave out {model} and {unilm}"),
             )
     kind = name or (found if takes_it else otherwise)
     if kind == GENERATOR:
@@ -152,5 +153,5 @@ def check_no_files(source: Path, config: Any, vocabulary: Any) -> None:
     if config is not None or vocabulary is not None:
         raise ConfigurationError(
             f"{source} is a model that holds its configuration and its vocabulary",
-            hint="leave out config= and vocabulary=",
+            hint=Hint("leave out {config} and {vocabulary}"),
         )

@@ -18,6 +18,7 @@ from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.errors import (
     CheckpointError,
     ConfigurationError,
+    Hint,
     SourceError,
 )
 from roformer_keras.io.sources import open_source
@@ -221,7 +222,7 @@ class SavedAnswers:
         ) as error:
             raise SourceError(
                 f"{reference} is not a whole reference file ({error})",
-                hint="save it again with save_reference=",
+                hint=Hint("save it again with {save_reference}"),
             ) from error
         self.name = f"{name}, as saved in {os.fspath(reference)}"
         self.metadata["cases"] = _chosen(self.metadata["cases"], names)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roformer_keras.errors import CheckpointError, ReferenceUnavailable
+from roformer_keras.errors import CheckpointError, Hint, ReferenceUnavailable
 
 _SCRIPT = Path(__file__).with_name("reference_process.py")
 _INSTALL = """\
@@ -143,7 +143,7 @@ class Reference:
             self._log.close()
             raise ReferenceUnavailable(
                 f"cannot run {python}: {error.strerror}",
-                hint="python= must be the path of an interpreter",
+                hint=Hint("{python} must be the path of an interpreter"),
             ) from error
 
     def _read(self):

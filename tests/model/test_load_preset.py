@@ -209,6 +209,6 @@ def test_trainings_start_from_a_bert(bert, command, tmp_path, capsys, eagerly):
     words += ["--source", str(bert), "--output", str(tmp_path / "run"), "--quiet"]
     code, _, err = run_main(*words, capsys=capsys)
     assert code == 3
-    assert f"pass --ignore '{POSITIONS}'" in err
+    assert f"pass --ignore {POSITIONS}" in err
     code, _, err = run_main(*words, "--ignore", POSITIONS, capsys=capsys)
     assert (code, err) == (0, "")

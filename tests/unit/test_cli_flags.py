@@ -1,16 +1,19 @@
 """Operands and flags of every command, and what they become; nothing is loaded."""
 
 import argparse
+import ast
 import json
 import re
 import tomllib
 import typing
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 from common import give_stdin
 from common import run_main as run
 
+import roformer_keras
 from roformer_keras.cli import finetune, pretrain
 from roformer_keras.cli.main import _add_flags, find_commands
 from roformer_keras.cli.texts import read_lines
@@ -594,3 +597,19 @@ def test_a_file_and_standard_input_have_the_same_lines(end, tmp_path, monkeypatc
     (tmp_path / "x").write_bytes(data)
     give_stdin(monkeypatch, data)
     assert read_lines(str(tmp_path / "x")) == read_lines("-") == ["a\rb", "", " 今"]
+
+
+def test_hints_of_errors_name_arguments_by_hints():
+    """So that the command line shows them as flags."""
+    flags = {name.replace("-", "_") for own in FLAGS.values() for name in own.split()}
+    for path in Path(roformer_keras.__file__).parent.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            hints = [one for one in getattr(call, "keywords", ()) if one.arg == "hint"]
+            texts = [
+                one.value
+                for hint in hints
+                for one in ast.walk(hint)
+                if isinstance(one, ast.Constant)
+            ]
+            named = re.findall(r"\b(\w+)=", "".join(map(str, texts)))
+            assert not flags.intersection(named), (path, texts)

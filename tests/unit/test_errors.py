@@ -6,8 +6,8 @@ import pickle
 import pytest
 
 from roformer_keras import errors
-from roformer_keras.cli.flags import show_flags
-from roformer_keras.errors import ConfigurationError, RoFormerError, errors_at
+from roformer_keras.cli.flags import show_hint
+from roformer_keras.errors import ConfigurationError, Hint, RoFormerError, errors_at
 
 CLASSES = [getattr(errors, name) for name in errors.__all__ if name[0].isupper()]
 
@@ -35,19 +35,25 @@ def test_a_place_stands_before_the_message():
     assert str(caught.value) == "a.toml: wrong in row 2: leave it out"
 
 
+FIELDS = Hint("by {fields}", fields=["1", "{2}"])
+
+
 @pytest.mark.parametrize(
-    ("hint", "shown"),
+    ("hint", "in_python", "shown"),
     [
-        ("pass overwrite=True to replace it", "pass --overwrite to replace it"),
-        ("name them with fields=, such as 'x'", "name them with --fields, such as 'x'"),
-        ("leave out fields=, or source=", "leave out --fields, or source="),
-        ("fields=1,2 takes columns", "--fields 1,2 takes columns"),
-        ("pass batch_size=8: it fits", "pass --batch-size 8: it fits"),
-        ("set KERAS_BACKEND=tensorflow", "set KERAS_BACKEND=tensorflow"),
+        ("pass {overwrite:True}", "pass overwrite=True", "pass --overwrite"),
+        ("{fields}, {source}, x=", "fields=, source=, x=", "--fields, source=, x="),
+        ("{size:8}, {size:'4'}", "size=8, size='4'", "--size 8, --size 4"),
+        (FIELDS, "by fields=['1', '{2}']", "by --fields '1,{2}'"),
     ],
 )
-def test_the_command_line_shows_the_flags_that_it_has(hint, shown):
+def test_the_command_line_shows_the_flags_that_it_has(hint, in_python, shown):
     parser = argparse.ArgumentParser()
-    for flag in ("--overwrite", "--fields", "--batch-size"):
+    for flag in ("--overwrite", "--fields", "--size"):
         parser.add_argument(flag)
-    assert show_flags(hint, parser) == shown
+    hint = hint if isinstance(hint, Hint) else Hint(hint)
+    error = pickle.loads(pickle.dumps(RoFormerError("wrong", hint=hint).at("a")))
+    assert str(error) == f"a: wrong: {in_python}"
+    assert show_hint(error.hint, parser) == shown
+    # Other text is as it is.
+    assert show_hint("{overwrite:True} fields=", parser) == "{overwrite:True} fields="
