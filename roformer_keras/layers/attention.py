@@ -7,7 +7,9 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers import long_attention
 from roformer_keras.layers.fused import fused_operations
+from roformer_keras.layers.long_attention import may_be_long
 from roformer_keras.layers.position import (
     apply_rotary,
     check_layout,
@@ -218,6 +220,9 @@ class RoPEAttention(ProjectedAttention):
         super().__init__(num_heads, head_dim, **kwargs)
         self.dropout = dropout
         self.attention_dropout = _weights_dropout(dropout, self.dtype_policy)
+        # True if a graph of TensorFlow that trains on texts of unknown length computes
+        # scores in blocks, see `long_attention`.
+        self.in_blocks = False
 
     def call(
         self,
@@ -249,6 +254,11 @@ class RoPEAttention(ProjectedAttention):
             value = ops.slice_update(cache[1], start, ops.cast(value, cache[1].dtype))
             cache = (key, value)
 
+        asks_for_scores = return_scores or residual_scores is not None
+        is_alone = not (asks_for_scores or context or cache)
+        if is_alone and self._is_in_blocks(query, training):
+            return self._attended(query, key, value, attention_mask, training)
+
         # One by one: concatenating keys would copy them for every token.
         segments = [*context, (key, value)]
         scores = [_scores(query, keys) for keys, _ in segments]
@@ -275,6 +285,37 @@ class RoPEAttention(ProjectedAttention):
             (cache,) if cache is not None else ()
         )
         return (output, *extras) if extras else output
+
+    def _is_in_blocks(self, query, training):
+        """True if scores may be too many to compute at once."""
+        is_unknown = query.shape[2] is None
+        return self.in_blocks if training and is_unknown else may_be_long(query)
+
+    def _attended(self, query, key, value, attention_mask, training):
+        """The output of the layer, where scores may take too much memory."""
+        seed, rate = None, self.dropout if training else 0.0
+        if training:
+            seed = self.attention_dropout.seed_generator.next if rate else int
+
+        def plain():
+            scores = _scores(query, key)
+            scores = scores * ops.cast(self.key_dim**-0.5, scores.dtype)
+            weights = _attention_weights(scores, attention_mask)
+            return ops.matmul(weights, value)
+
+        mask = None
+        if attention_mask is not None:
+            mask = _additive(attention_mask, query.dtype)
+        mixed = long_attention.attend(
+            query,
+            key,
+            value,
+            mask,
+            rate,
+            seed,
+            plain,
+        )
+        return self._joined(ops.transpose(mixed, (0, 2, 1, 3)))
 
     def create_cache(self, batch: int | TensorLike, capacity: int) -> tuple:
         """Zeros for `capacity` keys and values of `batch` rows, in the compute type.

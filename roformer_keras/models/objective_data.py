@@ -41,6 +41,11 @@ class ObjectiveData:
         """The items that texts make; `x` and `y` as in `fit`."""
         return cls(model, objective, _items(objective, x, y))
 
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest row."""
+        return self.objective.rows.length
+
     @functools.cached_property
     def trainer(self) -> keras.Model:
         """The model that trains the layers of the language model."""

@@ -20,7 +20,11 @@ from roformer_keras.models.quantization import (
     quantization_state,
     set_quantization_state,
 )
-from roformer_keras.models.training_loop import ForModel, with_order
+from roformer_keras.models.training_loop import (
+    ForModel,
+    choose_blocks,
+    with_order,
+)
 from roformer_keras.types import Texts
 
 if TYPE_CHECKING:
@@ -54,6 +58,12 @@ class TextData:
     class_weights: np.ndarray | None = None
     batch_weights: Callable | None = None
     numbers: np.ndarray | None = None
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest row."""
+        lengths = self.lengths if self.numbers is None else self.lengths[self.numbers]
+        return int(np.max(lengths, initial=0))
 
     def split(self, share: float, seed: int) -> tuple["TextData", "TextData"]:
         """Two parts; the second has that share of the texts, drawn by the seed."""
@@ -261,6 +271,7 @@ class TextModel(PresetModel):
             seed=seed,
             epoch=initial_epoch,
         )
+        choose_blocks(self, batch_size * self.row_copies, data.max_length)
         callbacks, fit = with_order(callbacks, batches), super().fit
         if data.trainer is not None:
             callbacks = [ForModel(callbacks, self, data.trainer)]
@@ -326,10 +337,13 @@ class TextModel(PresetModel):
             class_weight = self._by_number(class_weight)
             return super().train_on_batch(x, y, sample_weight, class_weight, **kwargs)
         data = self._read(x, y, sample_weight, class_weight, **options)
+        batch = data.batch(copies=self.row_copies)
+        rows = len(next(iter(batch[0].values())))
+        choose_blocks(self, rows, data.max_length)
         train = super().train_on_batch
         if data.trainer is not None:
             train = data.trainer.train_on_batch
-        return train(*data.batch(copies=self.row_copies), **kwargs)
+        return train(*batch, **kwargs)
 
     def test_on_batch(
         self, x: Texts, y: Texts = None, sample_weight: Any = None, **kwargs: Any

@@ -7,6 +7,24 @@ import keras
 import numpy as np
 
 from roformer_keras import quirks
+from roformer_keras.layers import RoPEAttention
+from roformer_keras.layers.long_attention import is_long
+
+
+def choose_blocks(model: keras.Model, rows: int, length: int) -> None:
+    """Has attention compute scores in blocks if those of a batch are too many.
+
+    For TensorFlow's graphs of training, where no size is known.
+
+    Args:
+        model: of which each layer of attention is set.
+        rows, length: of a batch.
+    """
+    for layer in quirks.nested_layers(model):
+        if isinstance(layer, RoPEAttention):
+            is_needed = is_long(rows, layer.num_heads, length)
+            # A graph is traced again if it changes.
+            layer.in_blocks = is_needed
 
 
 class EpochOrder(keras.callbacks.Callback):

@@ -29,6 +29,7 @@ from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import import_extra
 from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.journal import fingerprints, run_metadata
+from roformer_keras.models.training_loop import choose_blocks
 from roformer_keras.optimizers import finetuning_rate, layerwise_rates, make_optimizer
 from roformer_keras.tasks.evaluation import LOWER_IS_BETTER, fit_baselines
 from roformer_keras.tasks.measures import CLASS_FIGURES, class_figure
@@ -139,6 +140,8 @@ class FinetuningRun(ResumableRun):
         if data.test is not None:
             self._labelled(data.test)
         with self.team.together():
+            rows = self.settings.rows * (2 if self.settings.r_drop else 1)
+            choose_blocks(self.trained, rows, self.train_rows.max_length)
             self._compile(self.trained)
         if self.model is not self.trained:
             # For its evaluation.

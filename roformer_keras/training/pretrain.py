@@ -37,6 +37,7 @@ from roformer_keras.extras import import_extra
 from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.journal import fingerprints, run_metadata
 from roformer_keras.models.preset import PresetModel
+from roformer_keras.models.training_loop import choose_blocks
 from roformer_keras.objectives import OBJECTIVES
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.text.matching import check_vocabulary
@@ -363,6 +364,7 @@ class PretrainingRun(ResumableRun):
         settings, stage = self.settings, self.settings.stages[number]
         objective = self.make_objective(stage.length)
         trainer = objective.training_model(self.trained)
+        choose_blocks(trainer, settings.stages[number].rows, stage.length)
         trainer.compile(
             optimizer=optimizer_of(settings, stage),
             **objective.compile_options(),

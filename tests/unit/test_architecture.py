@@ -47,7 +47,8 @@ ALLOWED = {
         bert4keras/batches bert4keras/data_generator bert4keras/keras_functions
         bert4keras/train_functions compiled data/adapters fast_model inference
         keras_hub
-        layers/fused models/initializers optimizers export/runtime quirks
+        layers/fused layers/long_attention models/initializers optimizers
+        export/runtime quirks
         tasks/adversarial verification/reference_process
     """,
     "tf_keras": "verification/reference_process",

@@ -1,0 +1,149 @@
+"""Attention of long texts on TensorFlow, whose scores are never there all at once.
+
+Scores of a text are a square: 8,192 tokens of a base model take 3.2 GB in each layer.
+Here they are computed for some queries at a time, and again in the backward pass. So
+memory grows with the length, and not with its square.
+"""
+
+from typing import Any
+
+import keras
+
+# Scores of a layer above which they are computed in blocks; scores of a block.
+MAX_SCORES = 2**26
+_BLOCK = 2**23
+# Rows of a batch, where they are not known.
+_ROWS = 8
+# Queries of a block at least: products of fewer rows are slow.
+_MIN_QUERIES = 32
+
+
+def may_be_long(query: Any) -> bool:
+    """True if TensorFlow computes, and the scores may be more than `MAX_SCORES`.
+
+    Args:
+        query: `(batch, heads, length, features)`; sizes may be unknown.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return False
+    batch, heads, length, _ = query.shape
+    return length is None or is_long(batch or _ROWS, heads, length)
+
+
+def is_long(rows: int, heads: int, length: int) -> bool:
+    """True if there are more scores than `MAX_SCORES`."""
+    return rows * heads * length**2 > MAX_SCORES
+
+
+def attend(
+    query: Any, key: Any, value: Any, mask: Any, rate: float, seed: Any, plain: Any
+) -> Any:
+    """The values, weighted by softmax attention: `(batch, heads, length, head_dim)`.
+
+    If sizes are unknown, the graph chooses between blocks and `plain` when it runs; in
+    training it computes in blocks, as TensorFlow keeps what both need for gradients.
+
+    Args:
+        query, key: `(batch, heads, length, key_dim)`.
+        value: `(batch, heads, length, head_dim)`.
+        mask: float, added to the scores; broadcastable to
+            `(batch, heads, length, length)`. Or None.
+        rate: float. Dropout of the weights.
+        seed: function that draws a seed of two integers; None if this is no training.
+        plain: function without arguments that computes it at once.
+    """
+    import tensorflow as tf
+
+    if seed is not None or None not in query.shape:
+        drawn = tf.cast(seed(), "int32") if rate else tf.zeros([2], "int32")
+        return _in_blocks(query, key, value, mask, rate, drawn)
+    sizes = tf.cast(tf.shape(query), "int64")
+    return tf.cond(
+        tf.reduce_prod(sizes[:3]) * sizes[2] > MAX_SCORES,
+        lambda: _in_blocks(query, key, value, mask, 0.0, None),
+        plain,
+    )
+
+
+def _in_blocks(query, key, value, mask, rate, seed):
+    import tensorflow as tf
+
+    dim = query.shape[-1]
+    factor = tf.cast(dim**-0.5, query.dtype)
+    sizes = tf.shape(query)
+    length = sizes[2]
+    count = tf.maximum(_BLOCK // tf.reduce_prod(sizes[:3]), _MIN_QUERIES)
+    blocks = -(-length // count)
+    # A mask of all queries is cut with them.
+    has_rows = mask is not None and mask.shape[2] != 1
+    keep = tf.cast(1 / (1 - rate), query.dtype)
+
+    def part(x, number):
+        return x[:, :, number * count : (number + 1) * count]
+
+    def weights_of(query, key, number):
+        """The weights of a block, and what dropout multiplies them with."""
+        scores = tf.matmul(part(query, number), key, transpose_b=True) * factor
+        if mask is not None:
+            scores += part(mask, number) if has_rows else mask
+        weights = tf.nn.softmax(scores)
+        if not rate:
+            return weights, None
+        seeds = seed + tf.stack([0, number])
+        drawn = tf.random.stateless_uniform(tf.shape(weights), seeds)
+        return weights, tf.cast(drawn >= rate, weights.dtype) * keep
+
+    def dropped(x, factors):
+        return x if factors is None else x * factors
+
+    @tf.custom_gradient
+    def attend(query, key, value):
+        def step(number, mixed):
+            weights, factors = weights_of(query, key, number)
+            block = tf.matmul(dropped(weights, factors), value)
+            # Concatenation is along the first axis.
+            return number + 1, mixed.write(number, tf.transpose(block, (2, 0, 1, 3)))
+
+        mixed = tf.TensorArray(query.dtype, blocks, infer_shape=False)
+        _, mixed = tf.while_loop(
+            lambda number, _: number < blocks,
+            step,
+            (0, mixed),
+            parallel_iterations=1,
+        )
+        joined = tf.transpose(mixed.concat(), (1, 2, 0, 3))
+        joined = tf.ensure_shape(joined, (*query.shape[:3], value.shape[3]))
+
+        def gradient(upstream):
+            def step(number, query_gradients, key_gradient, value_gradient):
+                weights, factors = weights_of(query, key, number)
+                above, queries = part(upstream, number), part(query, number)
+                value_gradient += tf.matmul(
+                    dropped(weights, factors), above, transpose_a=True
+                )
+                change = dropped(tf.matmul(above, value, transpose_b=True), factors)
+                total = tf.reduce_sum(change * weights, -1, keepdims=True)
+                change = weights * (change - total) * factor
+                key_gradient += tf.matmul(change, queries, transpose_a=True)
+                block = tf.transpose(tf.matmul(change, key), (2, 0, 1, 3))
+                query_gradients = query_gradients.write(number, block)
+                return number + 1, query_gradients, key_gradient, value_gradient
+
+            _, by_block, key_gradient, value_gradient = tf.while_loop(
+                lambda number, *_: number < blocks,
+                step,
+                (
+                    0,
+                    tf.TensorArray(query.dtype, blocks, infer_shape=False),
+                    tf.zeros_like(key),
+                    tf.zeros_like(value),
+                ),
+                parallel_iterations=1,
+            )
+            query_gradient = tf.transpose(by_block.concat(), (1, 2, 0, 3))
+            query_gradient = tf.ensure_shape(query_gradient, query.shape)
+            return query_gradient, key_gradient, value_gradient
+
+        return joined, gradient
+
+    return attend(query, key, value)
