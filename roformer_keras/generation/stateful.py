@@ -18,6 +18,7 @@ from roformer_keras.engines.programs import Program
 from roformer_keras.generation.buckets import ROWS, padded_origins, round_up_to_bucket
 from roformer_keras.generation.choosing import check_finite, choose_next
 from roformer_keras.generation.options import Prompt, RowState
+from roformer_keras.types import TensorLike
 
 # Steps after which a search looks at the rows.
 _STEPS = 8
@@ -46,8 +47,12 @@ class Reading(Settings):
     def generated_segment(self) -> int:
         return 1 if self.attention == "unilm" else 0
 
-    def visible(self, token_ids: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
-        """True if later tokens see these, unless they are the first; bool."""
+    def visible(self, token_ids: TensorLike, segment_ids: TensorLike) -> TensorLike:
+        """True if later tokens see these, unless they are the first; bool.
+
+        Args:
+            token_ids, segment_ids: tensors of Keras or arrays of NumPy.
+        """
         visible = token_ids != 0
         return visible & (segment_ids != 0) if self.pad_segments else visible
 

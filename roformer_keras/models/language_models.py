@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 import keras
 import numpy as np
-from keras import ops
 
 from roformer_keras.config import MODEL_FIELDS, RoFormerConfig
 from roformer_keras.data.rows import TOKENS_PER_BATCH
@@ -281,10 +280,7 @@ class RoFormerCausalLM(TextGeneration, LanguageModel):
         return self.backbone.attention_mask(token_ids, segment_ids)
 
     def visible(self, token_ids: TensorLike, segment_ids: TensorLike) -> TensorLike:
-        visible = ops.not_equal(token_ids, 0)
-        if self.config.shared_segment_embeddings:
-            visible = ops.logical_and(visible, ops.not_equal(segment_ids, 0))
-        return visible
+        return self._reading().visible(token_ids, segment_ids)
 
     def _make_decoder(self) -> CachedDecoder | RecurrentDecoder:
         self._check_inputs()
