@@ -147,8 +147,8 @@ def _configured():
         content = json.loads((folder / "keras.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return "tensorflow"
-    found = content.get("backend") if isinstance(content, dict) else None
-    return found or "tensorflow"
+    backend = content.get("backend") if isinstance(content, dict) else None
+    return backend or "tensorflow"
 
 
 def _is_installed(name):

@@ -235,8 +235,8 @@ def _beside(folder, value):
 
 
 def _existing_beside(folder, value):
-    found = _beside(folder, value)
-    return found if isinstance(found, str) and os.path.exists(found) else value
+    path = _beside(folder, value)
+    return path if isinstance(path, str) and os.path.exists(path) else value
 
 
 class Settings:
@@ -344,8 +344,8 @@ def _is_optional(kind):
 def _convert(name, value, kind):
     """The value as its type holds it; MISSING if it is of another type."""
     if isinstance(kind, types.UnionType):
-        found = (_convert(name, value, one) for one in typing.get_args(kind))
-        return next((one for one in found if one is not MISSING), MISSING)
+        converted = (_convert(name, value, one) for one in typing.get_args(kind))
+        return next((one for one in converted if one is not MISSING), MISSING)
     if typing.get_origin(kind) is tuple:
         kinds = typing.get_args(kind)
         if not isinstance(value, list | tuple):
@@ -455,6 +455,6 @@ def _with_paths(cls, content, folder):
             head = f"tables [[{field.name}]]" if is_list else f"a table [{field.name}]"
             raise ConfigurationError(f"{field.name} must be {head}, got {value!r}")
         if kind is not Mapping:
-            found = [_with_paths(kind, table, folder) for table in tables]
-            content[field.name] = found if is_list else found[0]
+            resolved = [_with_paths(kind, table, folder) for table in tables]
+            content[field.name] = resolved if is_list else resolved[0]
     return content

@@ -80,7 +80,7 @@ class Compiled:
 def _in_tensorflow(compiled, function):
     import tensorflow as tf
 
-    kept = {}
+    graphs = {}
 
     def call(*arguments):
         if compiled._any_shape:
@@ -88,15 +88,15 @@ def _in_tensorflow(compiled, function):
         else:
             specs = keras.tree.map_structure(spec, arguments)
         key = str(specs)
-        if key not in kept:
+        if key not in graphs:
             # A function that has several signatures would be warned of.
-            kept[key] = tf.function(
+            graphs[key] = tf.function(
                 function,
                 input_signature=specs,
                 jit_compile=compiled._xla or None,
                 autograph=False,
             ).get_concrete_function()
-        return kept[key](*arguments)
+        return graphs[key](*arguments)
 
     def spec(array):
         return tf.TensorSpec(array.shape, array.dtype)
@@ -183,9 +183,9 @@ def _in_openvino(compiled, function):
         if key not in kept:
             kept[key] = build(arguments, arrays)
         program, structure = kept[key]
-        found = iter(program(arrays).to_tuple())
+        results = iter(program(arrays).to_tuple())
         return keras.tree.map_structure(
-            lambda dtype: dtype and tensor(next(found), dtype), structure
+            lambda dtype: dtype and tensor(next(results), dtype), structure
         )
 
     def tensor(array, dtype):

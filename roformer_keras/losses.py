@@ -338,8 +338,8 @@ def smoothed_crossentropy(
 
 def _crossentropy(is_target, scores):
     """Cross-entropy of each row's one target: twice `(rows, choices)` to `(rows,)`."""
-    own = ops.sum(ops.where(is_target, scores, 0.0), axis=-1)
-    return ops.logsumexp(scores, axis=-1) - own
+    target_scores = ops.sum(ops.where(is_target, scores, 0.0), axis=-1)
+    return ops.logsumexp(scores, axis=-1) - target_scores
 
 
 def _column(values):

@@ -205,9 +205,9 @@ class _BertOptimizer(quirks.OptimizerSteps, keras.optimizers.Optimizer):
 
     def _moments(self, variable):
         """First and second moment of Adam, and the largest second or None."""
-        place = quirks.place_of(self, variable)
+        index = quirks.place_of(self, variable)
         states = [self._states.get(name) for name in _MOMENTS]
-        return [state and state[place] for state in states]
+        return [state and state[index] for state in states]
 
     def _corrected_moments(self, gradient, variable):
         """The gradient's mean and the root of its mean square, in float32, unbiased."""

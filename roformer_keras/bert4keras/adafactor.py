@@ -168,7 +168,7 @@ class AdaFactor(ExtendableOptimizer):
         # Of a schedule, Keras has the configuration.
         if isinstance(rate, dict) and rate["class_name"] == RelativeStepRate.__name__:
             config["learning_rate"] = None
-        own = {
+        settings = {
             "beta1": self.beta1,
             "beta2": self.beta2,
             "epsilon1": self.epsilon1,
@@ -178,7 +178,7 @@ class AdaFactor(ExtendableOptimizer):
             "min_dim_size_to_factor": self.min_dim_size_to_factor,
             "exclude_from_parameter_scale": [*self.exclude_from_parameter_scale],
         }
-        return {**config, **own}
+        return {**config, **settings}
 
 
 def _root_mean_square(x):

@@ -39,12 +39,12 @@ def sequence_padding(
     if length is None:
         length = np.max([np.shape(one)[:seq_dims] for one in inputs], axis=0)
     sizes = np.atleast_1d(length)[:seq_dims]
-    kept = tuple(slice(size) for size in sizes)
+    cut = tuple(slice(size) for size in sizes)
     padded = []
     for one in inputs:
         # An empty list has no type.
         has_type = np.size(one) or isinstance(one, np.ndarray)
-        array = np.asarray(one, None if has_type else int)[kept]
+        array = np.asarray(one, None if has_type else int)[cut]
         missing = [
             size - given for size, given in zip(sizes, array.shape, strict=False)
         ]

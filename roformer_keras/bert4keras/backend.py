@@ -174,11 +174,11 @@ def reshape(tensor: Any, *args: Any) -> Any:
         return K.reshape(tensor, args[0])
     parts = [[size] for size in ops.shape(tensor)]
     for shape, axis in zip(args[::2], args[1::2], strict=True):
-        own = list(shape)
-        if -1 in own:
-            others = K.prod(tuple(size for size in own if size != -1))
-            own[own.index(-1)] = parts[axis][0] // others
-        parts[axis] = own
+        sizes = list(shape)
+        if -1 in sizes:
+            others = K.prod(tuple(size for size in sizes if size != -1))
+            sizes[sizes.index(-1)] = parts[axis][0] // others
+        parts[axis] = sizes
     return ops.reshape(tensor, tuple(size for part in parts for size in part))
 
 
@@ -345,12 +345,12 @@ def sparse_multilabel_categorical_crossentropy(
         # Class 0 adds exp(-inf) on either side.
         in_favour = ops.concatenate([zeros + np.inf, scores[..., 1:]], axis=-1)
         scores = ops.concatenate([zeros - np.inf, scores[..., 1:]], axis=-1)
-    found = ops.concatenate([batch_gather(in_favour, y_true), zeros], axis=-1)
-    positive = ops.logsumexp(-found, axis=-1)
+    positives = ops.concatenate([batch_gather(in_favour, y_true), zeros], axis=-1)
+    positive = ops.logsumexp(-positives, axis=-1)
     total = ops.logsumexp(scores, axis=-1)
     share = ops.logsumexp(batch_gather(scores, y_true), axis=-1) - total
-    rest = ops.clip(1 - ops.exp(share), keras.config.epsilon(), 1)
-    return positive + total + ops.log(rest)
+    remainder = ops.clip(1 - ops.exp(share), keras.config.epsilon(), 1)
+    return positive + total + ops.log(remainder)
 
 
 def piecewise_linear(t: Any, schedule: dict[int, float], from_zero: bool = True) -> Any:

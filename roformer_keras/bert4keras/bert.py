@@ -347,9 +347,9 @@ class RoFormer(BERT):
 
     def compute_position_bias(self, inputs: Any = None) -> Any:
         if self.position_bias is None:
-            given = [inputs, self.inputs[2]] if self.custom_position_ids else inputs
+            arguments = [inputs, self.inputs[2]] if self.custom_position_ids else inputs
             self.position_bias = self.apply(
-                inputs=given,
+                inputs=arguments,
                 layer=SinusoidalPositionEmbedding,
                 output_dim=self.attention_key_size,
                 merge_mode="zero",

@@ -101,12 +101,12 @@ class MultiHeadAttention(NodeTensors, RoPEAttention):
         p_bias: str | None = None,
         training: bool | None = None,
     ) -> Any:
-        rest = list(inputs[3:])
+        extras = list(inputs[3:])
         visible, bias = None, None
         if mask is not None and mask[2] is not None:
             visible = mask[2][:, None, None, :]
         for _ in range(int(a_bias or 0)):
-            given = rest.pop(0)
+            given = extras.pop(0)
             axes = {2: [2, 3], 3: [0, 2, 3], 4: [0, 1, 2, 3]}[len(given.shape)]
             given = _backend.align(given, axes, 4)
             if _backend.K.dtype(given) != "bool":
@@ -118,7 +118,7 @@ class MultiHeadAttention(NodeTensors, RoPEAttention):
         output = super().call(
             tuple(ops.cast(x, self.compute_dtype) for x in inputs[:3]),
             attention_mask=visible,
-            position_ids=rest.pop(0) if p_bias else None,
+            position_ids=extras.pop(0) if p_bias else None,
             residual_scores=bias,
             return_scores=self.return_attention_scores,
             training=training,

@@ -97,14 +97,14 @@ class CachedSteps:
                 else x
                 for i, x in enumerate(inputs)
             ]
-        given = [
+        arrays = [
             x[:, start:] if i in self._graph.sequences else x
             for i, x in enumerate(inputs)
         ]
-        computed = given[self._graph.sequences[0]].shape[1]
+        computed = arrays[self._graph.sequences[0]].shape[1]
         visible = self._visible(tokens, start, computed)
         outputs, self._caches = self._compute(
-            [ops.convert_to_tensor(x) for x in given],
+            [ops.convert_to_tensor(x) for x in arrays],
             self._caches,
             ops.convert_to_tensor(visible),
             ops.convert_to_tensor(start, "int32"),
@@ -127,8 +127,8 @@ class CachedSteps:
         places: dict[bytes, int] = {}
         for place, key in enumerate(_row_keys(seen, self._rows_seen)):
             places.setdefault(key, place)
-        found = [places.get(key) for key in _row_keys(before, rows)]
-        return None if None in found else np.array(found)
+        origins = [places.get(key) for key in _row_keys(before, rows)]
+        return None if None in origins else np.array(origins)
 
     def _make_room(self, batch, length, origins):
         """Caches for these rows with room for the positions."""
@@ -166,9 +166,9 @@ class CachedSteps:
         if self._graph.segments is None:
             order = np.broadcast_to(np.arange(keys), (batch, keys))
         else:
-            place = self._graph.sequences.index(self._graph.segments)
+            segment_axis = self._graph.sequences.index(self._graph.segments)
             order = np.zeros((batch, keys))
-            order[:, :length] = np.cumsum(tokens[..., place], axis=1)
+            order[:, :length] = np.cumsum(tokens[..., segment_axis], axis=1)
         query = order[:, start : start + computed]
         return (is_key[:, None, :] & (order[:, None, :] <= query[:, :, None]))[:, None]
 
@@ -233,22 +233,22 @@ def _read_graph(model) -> _Graph | None:
         operation = node.operation
         if node.is_input:
             continue
-        given = node.input_tensors
+        tensors = node.input_tensors
         if isinstance(operation, own.MultiHeadAttention):
             if operation in attentions or not _is_own_attention(node):
                 return None
             attentions.append(operation)
         elif isinstance(operation, _MASKS):
             masks.add(
-                numbers.get(id(given[0]))
+                numbers.get(id(tensors[0]))
                 if isinstance(operation, own.UnifiedLanguageModelMask)
                 else None
             )
         elif isinstance(operation, own.Embedding):
-            if operation.mask_zero and len(given[0].shape) == 2:
-                tokens.add(numbers.get(id(given[0])))
+            if operation.mask_zero and len(tensors[0].shape) == 2:
+                tokens.add(numbers.get(id(tensors[0])))
         elif isinstance(operation, keras.layers.Reshape):
-            if given[0].shape[1] is None:
+            if tensors[0].shape[1] is None:
                 return None
         elif not isinstance(
             operation,
@@ -272,8 +272,8 @@ def _read_graph(model) -> _Graph | None:
 
 def _is_own_attention(node):
     """True if an attention is of a sequence to itself, with one mask of the model."""
-    given = node.input_tensors
-    if node.operation.return_attention_scores or len(given) < 4:
+    tensors = node.input_tensors
+    if node.operation.return_attention_scores or len(tensors) < 4:
         return False
-    is_self = given[0] is given[1] is given[2]
-    return is_self and isinstance(quirks.maker_of(given[3]), _MASKS)
+    is_self = tensors[0] is tensors[1] is tensors[2]
+    return is_self and isinstance(quirks.maker_of(tensors[3]), _MASKS)

@@ -98,14 +98,16 @@ class AutoRegressiveDecoder:
                     raise AssertionError(
                         f"rtype must be 'probas' or 'logits', got {rtype!r}"
                     )
-                found = predict(self, inputs, output_ids, states)
-                found, states = found if use_states else (found, None)
+                prediction = predict(self, inputs, output_ids, states)
+                prediction, states = prediction if use_states else (prediction, None)
                 if default_rtype == "logits":
-                    found = softmax(found / temperature)
+                    prediction = softmax(prediction / temperature)
                 elif temperature != 1:
-                    found = np.power(found, 1.0 / temperature)
-                    found = found / found.sum(axis=-1, keepdims=True)
-                return found if rtype == "probas" else np.log(found + 1e-12), states
+                    prediction = np.power(prediction, 1.0 / temperature)
+                    prediction = prediction / prediction.sum(axis=-1, keepdims=True)
+                return prediction if rtype == "probas" else np.log(
+                    prediction + 1e-12
+                ), states
 
             return call
 

@@ -38,8 +38,8 @@ class Shape(tuple):
     """The sizes of a tensor, some of which may be tensors; a slice is a `Shape`."""
 
     def __getitem__(self, index):
-        found = super().__getitem__(index)
-        return Shape(found) if isinstance(index, builtins.slice) else found
+        item = super().__getitem__(index)
+        return Shape(item) if isinstance(index, builtins.slice) else item
 
 
 def _tensor(x):
@@ -275,9 +275,9 @@ def ones_like(x: Any, dtype: str | None = None, name: str | None = None) -> Any:
 
 def eye(size: Any, dtype: str | None = None, name: str | None = None) -> Any:
     """The unit matrix; its size may be a tensor."""
-    place = ops.arange(size)
+    numbers = ops.arange(size)
     return cast(
-        ops.equal(place[:, None], place[None, :]), dtype or keras.config.floatx()
+        ops.equal(numbers[:, None], numbers[None, :]), dtype or keras.config.floatx()
     )
 
 

@@ -38,8 +38,8 @@ def current_value(variable: TensorLike) -> TensorLike:
 
 
 def _computed_type(variable):
-    own = keras.backend.standardize_dtype(variable.dtype)
-    return keras.backend.result_type(own, "float32")
+    dtype = keras.backend.standardize_dtype(variable.dtype)
+    return keras.backend.result_type(dtype, "float32")
 
 
 def _path(variable):

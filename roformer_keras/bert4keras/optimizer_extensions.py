@@ -67,11 +67,11 @@ class WeightDecay(ExtendableOptimizer):
         super().apply_update(update if is_excluded else update.changed(decayed))
 
     def get_config(self) -> dict[str, Any]:
-        own = {
+        settings = {
             "weight_decay_rate": self.weight_decay_rate,
             "exclude_from_weight_decay": list(self.not_decayed),
         }
-        return {**super().get_config(), **own}
+        return {**super().get_config(), **settings}
 
 
 class LayerAdaptation(ExtendableOptimizer):
@@ -99,16 +99,18 @@ class LayerAdaptation(ExtendableOptimizer):
             size = ops.sqrt(ops.sum(ops.square(old)))
             direction = ops.sqrt(ops.sum(ops.square(move / rate)))
             is_usable = ops.logical_and(size > 0, direction > 0)
-            one = ops.ones_like(size)
-            ratio = size / ops.where(is_usable, direction, one)
-            return old + move * ops.where(is_usable, ratio, one)
+            unit = ops.ones_like(size)
+            ratio = size / ops.where(is_usable, direction, unit)
+            return old + move * ops.where(is_usable, ratio, unit)
 
         is_excluded = matches(update.name, self.exclude_from_layer_adaptation)
         super().apply_update(update if is_excluded else update.changed(adapted))
 
     def get_config(self) -> dict[str, Any]:
-        own = {"exclude_from_layer_adaptation": [*self.exclude_from_layer_adaptation]}
-        return {**super().get_config(), **own}
+        settings = {
+            "exclude_from_layer_adaptation": [*self.exclude_from_layer_adaptation]
+        }
+        return {**super().get_config(), **settings}
 
 
 class PiecewiseLinearRate(ExtendableOptimizer):
@@ -174,8 +176,8 @@ class GradientAccumulation(ExtendableOptimizer):
         super().apply_update(
             dataclasses.replace(update, gradient=gradient, write=write)
         )
-        kept = ops.where(has_all, ops.zeros_like(gathered), gathered)
-        update.write(total, kept + update.gradient)
+        remaining = ops.where(has_all, ops.zeros_like(gathered), gathered)
+        update.write(total, remaining + update.gradient)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "grad_accum_steps": self.grad_accum_steps}
@@ -222,11 +224,11 @@ class Lookahead(ExtendableOptimizer):
         update.write(update.variable, ops.where(is_slow, current_value(slow), fast))
 
     def get_config(self) -> dict[str, Any]:
-        own = {
+        settings = {
             "steps_per_slow_update": self.steps_per_slow_update,
             "slow_step_size": self.slow_step_size,
         }
-        return {**super().get_config(), **own}
+        return {**super().get_config(), **settings}
 
 
 class LazyOptimization(ExtendableOptimizer):
@@ -254,8 +256,10 @@ class LazyOptimization(ExtendableOptimizer):
         super().apply_update(update.changed(lazy) if is_included else update)
 
     def get_config(self) -> dict[str, Any]:
-        own = {"include_in_lazy_optimization": [*self.include_in_lazy_optimization]}
-        return {**super().get_config(), **own}
+        settings = {
+            "include_in_lazy_optimization": [*self.include_in_lazy_optimization]
+        }
+        return {**super().get_config(), **settings}
 
 
 class ExponentialMovingAverage(ExtendableOptimizer):
@@ -299,8 +303,8 @@ class ExponentialMovingAverage(ExtendableOptimizer):
 
     def _count(self, variable, index, write):
         mean, momentum = self.ema_weights[index], self.ema_momentum
-        kept = current_value(mean) * momentum
-        write(mean, kept + current_value(variable) * (1.0 - momentum))
+        decayed = current_value(mean) * momentum
+        write(mean, decayed + current_value(variable) * (1.0 - momentum))
 
     def apply_ema_weights(self, bias_correction: bool = True) -> None:
         """Gives the model the mean of its weights, and keeps those it has.
@@ -353,8 +357,8 @@ class ParameterWiseRate(ExtendableOptimizer):
 
     def apply_update(self, update: Update) -> None:
         factors = self.paramwise_lr_schedule.items()
-        found = [factor for part, factor in factors if part in update.name]
-        factor = math.prod(found)
+        matching = [factor for part, factor in factors if part in update.name]
+        factor = math.prod(matching)
 
         def scaled(old, new):
             return old + (new - old) * factor
@@ -362,5 +366,5 @@ class ParameterWiseRate(ExtendableOptimizer):
         super().apply_update(update if factor == 1 else update.changed(scaled))
 
     def get_config(self) -> dict[str, Any]:
-        own = {"paramwise_lr_schedule": dict(self.paramwise_lr_schedule)}
-        return {**super().get_config(), **own}
+        settings = {"paramwise_lr_schedule": dict(self.paramwise_lr_schedule)}
+        return {**super().get_config(), **settings}

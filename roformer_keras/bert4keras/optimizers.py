@@ -113,13 +113,13 @@ class Adam(ExtendableOptimizer):
         update.write(update.variable, current_value(update.variable) - move)
 
     def get_config(self) -> dict[str, Any]:
-        own = {
+        settings = {
             "beta_1": self.beta_1,
             "beta_2": self.beta_2,
             "epsilon": self.epsilon,
             "bias_correction": self.bias_correction,
         }
-        return {**super().get_config(), **own}
+        return {**super().get_config(), **settings}
 
 
 @register
@@ -163,8 +163,8 @@ class Lion(ExtendableOptimizer):
         update.write(mean, beta_2 * old + (1 - beta_2) * gradient)
 
     def get_config(self) -> dict[str, Any]:
-        own = {"beta_1": self.beta_1, "beta_2": self.beta_2}
-        return {**super().get_config(), **own}
+        settings = {"beta_1": self.beta_1, "beta_2": self.beta_2}
+        return {**super().get_config(), **settings}
 
 
 # Names of the same classes under tf.keras and under Keras 2.

@@ -280,7 +280,7 @@ def _imports(names: Sequence[ast.alias]) -> Iterator[str]:
 def _remarks(trees: dict[int, ast.Module]) -> list[Remark]:
     """Of the trees of all cells, which share their names."""
     modules: dict[str, ModuleType] = {}
-    found = set()
+    remarks = set()
     for check in (_imported, _used):
         for cell, tree in trees.items():
             prose = {
@@ -292,8 +292,8 @@ def _remarks(trees: dict[int, ast.Module]) -> list[Remark]:
                 if node in prose and isinstance(node, ast.Constant):
                     continue
                 for message in check(node, modules):
-                    found.add(Remark(cell, node.lineno, message))
-    return sorted(found)
+                    remarks.add(Remark(cell, node.lineno, message))
+    return sorted(remarks)
 
 
 def _imported(node, modules) -> Iterator[str]:

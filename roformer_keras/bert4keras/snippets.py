@@ -257,16 +257,16 @@ def parallel_apply(
     Returns:
         list of results, or None with a callback.
     """
-    found = parallel_apply_generator(
+    results = parallel_apply_generator(
         func, iterable, workers, max_queue_size, dummy, random_seeds
     )
     if callback is not None:
-        for _, result in found:
+        for _, result in results:
             callback(result)
         return None
     if not unordered:
-        found = iter(sorted(found, key=lambda pair: pair[0]))
-    return [result for _, result in found]
+        results = iter(sorted(results, key=lambda pair: pair[0]))
+    return [result for _, result in results]
 
 
 # === A server ===
@@ -327,15 +327,15 @@ class WebServing:
         def call():
             request = self.bottle.request
             fields = request.GET if method == "GET" else request.POST
-            given = {}
+            parameters = {}
             for name, (convert, is_required) in arguments.items():
                 text = fields.getunicode(name)
                 if text is not None:
-                    given[name] = text if convert is None else convert(text)
+                    parameters[name] = text if convert is None else convert(text)
                 elif is_required:
                     return answer(1, f'lack of "{name}" argument', {})
             try:
-                return answer(0, "succeeded", func(**given))
+                return answer(0, "succeeded", func(**parameters))
             except Exception as error:
                 return answer(2, str(error), {})
 

@@ -194,11 +194,11 @@ class MaximumEntropyMarkovModel(NodeTensors, keras.layers.Layer):
 def _reversed(x, visible):
     """The visible positions of each row in reverse order; the others stay."""
     count = ops.sum(ops.cast(visible, "int32"), axis=1, keepdims=True)
-    place = ops.arange(ops.shape(visible)[1], dtype="int32")[None]
-    place = ops.where(place < count, count - 1 - place, place)
+    positions = ops.arange(ops.shape(visible)[1], dtype="int32")[None]
+    positions = ops.where(positions < count, count - 1 - positions, positions)
     if len(x.shape) == 3:
-        place = place[..., None]
-    return ops.take_along_axis(x, place, axis=1)
+        positions = positions[..., None]
+    return ops.take_along_axis(x, positions, axis=1)
 
 
 class _Pointer(NodeTensors):

@@ -66,13 +66,13 @@ def truncate_sequences(
     Returns:
         list of the lists that are not empty.
     """
-    kept = [one for one in sequences if one]
+    filled = [one for one in sequences if one]
     if isinstance(indices, int | np.integer):
-        indices = [int(indices)] * len(kept)
-    while sum(map(len, kept)) > maxlen:
-        longest = max(range(len(kept)), key=lambda place: len(kept[place]))
-        kept[longest].pop(indices[longest])
-    return kept
+        indices = [int(indices)] * len(filled)
+    while sum(map(len, filled)) > maxlen:
+        longest = max(range(len(filled)), key=lambda place: len(filled[place]))
+        filled[longest].pop(indices[longest])
+    return filled
 
 
 def text_segmentate(

@@ -85,9 +85,11 @@ def load_vocab(
         raise VocabularyError(
             f"startswith must name tokens of {dict_path}, got {missing[0]!r}"
         )
-    rest = sorted(ids.keys() - set(first), key=ids.__getitem__)
-    kept = [*first, *(one for one in rest if not Tokenizer._is_redundant(one))]
-    return {one: place for place, one in enumerate(kept)}, [ids[one] for one in kept]
+    others = sorted(ids.keys() - set(first), key=ids.__getitem__)
+    tokens = [*first, *(one for one in others if not Tokenizer._is_redundant(one))]
+    return {one: place for place, one in enumerate(tokens)}, [
+        ids[one] for one in tokens
+    ]
 
 
 def save_vocab(
@@ -139,8 +141,8 @@ class TokenizerBase:
             text: str.
             maxlen: int. How many tokens are kept; those at the end go.
         """
-        found = self._tokenize(text)
-        tokens = [self._token_translate.get(one) or one for one in found]
+        pieces = self._tokenize(text)
+        tokens = [self._token_translate.get(one) or one for one in pieces]
         if self._token_start is not None:
             tokens.insert(0, self._token_start)
         if self._token_end is not None:
@@ -316,12 +318,12 @@ class Tokenizer(TokenizerBase):
         if self._do_lower_case:
             characters, spans = normalise_with_origins(text)
             places = [start for start, _ in spans]
-        kept = [
+        shown = [
             (one, place)
             for one, place in zip(characters, places, strict=True)
             if not (one == "\ufffd" or self._is_control(one))
         ]
-        characters = "".join(one for one, _ in kept)
+        characters = "".join(one for one, _ in shown)
         found: list[list[int]] = []
         offset = 0
         for token in tokens:
@@ -333,7 +335,7 @@ class Tokenizer(TokenizerBase):
                 found.append([])
                 continue
             offset = start + len(spelled)
-            found.append([place for _, place in kept[start:offset]])
+            found.append([place for _, place in shown[start:offset]])
         return found
 
     @staticmethod

@@ -186,8 +186,8 @@ def _batch_of(model, arrays):
     inputs, outputs = len(model.inputs), len(model.outputs)
 
     def part(first, count):
-        found = list(arrays[first : first + count])
-        return found[0] if len(found) == 1 else tuple(found) or None
+        slices = list(arrays[first : first + count])
+        return slices[0] if len(slices) == 1 else tuple(slices) or None
 
     weights = part(inputs + outputs, outputs)
     if all(np.all(array == 1) for array in keras.tree.flatten(weights)):

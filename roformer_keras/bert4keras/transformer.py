@@ -159,11 +159,14 @@ class Transformer:
                 "attention_caches is not covered: AutoRegressiveDecoder.last_token "
                 "keeps keys and values by itself"
             )
-        more = additional_input_layers
-        if more is None:
-            more = []
+        extra_inputs = additional_input_layers
+        if extra_inputs is None:
+            extra_inputs = []
         inputs = self.get_inputs()
-        self.inputs = [*inputs, *(more if isinstance(more, list) else [more])]
+        self.inputs = [
+            *inputs,
+            *(extra_inputs if isinstance(extra_inputs, list) else [extra_inputs]),
+        ]
         self.input = self.inputs if len(self.inputs) > 1 else self.inputs[0]
         self.layer_norm_conds = (
             layer_norm_cond,
@@ -254,8 +257,8 @@ class Transformer:
     def load_embeddings(self, embeddings: np.ndarray) -> np.ndarray:
         """The rows of a table for the tokens of this model."""
         embeddings = np.asarray(embeddings, keras.config.floatx())
-        kept = KeptTokens(len(embeddings), self.keep_tokens, self.compound_tokens)
-        return kept.rows_of(embeddings)
+        vocabulary = KeptTokens(len(embeddings), self.keep_tokens, self.compound_tokens)
+        return vocabulary.rows_of(embeddings)
 
     def load_variable(self, checkpoint: Any, name: str) -> np.ndarray:
         """A tensor of a checkpoint.

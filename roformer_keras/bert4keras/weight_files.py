@@ -69,22 +69,22 @@ def with_own_parts(path: str | os.PathLike) -> Iterator[Path]:
             kind = re.sub(r"_\d+$", "", layer)
             for part in list(file["layers"][layer]):
                 if (kind, part) in renamed:
-                    place = f"layers/{layer}"
-                    yield f"{place}/{part}", f"{place}/{renamed[kind, part]}"
+                    prefix = f"layers/{layer}"
+                    yield f"{prefix}/{part}", f"{prefix}/{renamed[kind, part]}"
 
     path = Path(path)
-    found = []
+    parts = []
     if h5py.is_hdf5(path):
         with h5py.File(path, "r") as file:
-            found = list(moves(file))
-    if not found:
+            parts = list(moves(file))
+    if not parts:
         yield path
         return
     with scratch_folder() as folder:
         copied = folder / "model.weights.h5"
         shutil.copyfile(path, copied)
         with h5py.File(copied, "r+") as file:
-            for old, new in found:
+            for old, new in parts:
                 file.move(old, new)
         yield copied
 
@@ -155,14 +155,16 @@ def load(
     pairs = [(x, x.name, found.pop(x.name)) for x in targets if x.name in found]
     if not by_name:
         # Names that Keras gives count the layers of a process.
-        rest = [x for x in targets if x.name not in dict(stored)]
-        if len(rest) != len(found):
+        unmatched = [x for x in targets if x.name not in dict(stored)]
+        if len(unmatched) != len(found):
             raise CheckpointError(
                 f"{path}: the file has {len(stored)} layers with weights, and the "
                 f"model {len(targets)}, of which {len(pairs)} have the same name"
             )
         names = [name for name, _ in stored if name in found]
-        pairs += [(x, name, found[name]) for x, name in zip(rest, names, strict=True)]
+        pairs += [
+            (x, name, found[name]) for x, name in zip(unmatched, names, strict=True)
+        ]
     assigned: list[tuple] = []
     for layer, name, weights in pairs:
         try:
@@ -229,10 +231,10 @@ def _object_layers(prefix: Path) -> list[tuple[str, dict[str, np.ndarray]]]:
     with opened_bundle(prefix) as reader:
         names = reader.object_names()
         for key in reader.names():
-            found = _OF_LAYER.fullmatch(key)
-            if found is None or ".OPTIMIZER_SLOT" in key:
+            match = _OF_LAYER.fullmatch(key)
+            if match is None or ".OPTIMIZER_SLOT" in key:
                 continue
-            number, attribute = int(found[1]), found[2]
+            number, attribute = int(match[1]), match[2]
             name = names.get(key, ("", ""))[0].split("/")[0]
             layers.setdefault(number, (name, {}))[1][attribute] = reader.read(key)
     if not layers:

@@ -136,11 +136,11 @@ def _evaluate_pairs(
     options = {"num_beams": 4, "length_penalty": 0.0, "batch_size": 64, **options}
     model = RoFormerSeq2Seq.from_preset(source)
     model.engine = engine
-    found = evaluate_seq2seq(
+    evaluation = evaluate_seq2seq(
         model, sources, references, **options, verbose=int(progress)
     )
     by = "--tokenize" if "tokenize" in options else "the letters of the references"
-    report = {"file": file, **found.metrics(), "tokenize_by": by}
+    report = {"file": file, **evaluation.metrics(), "tokenize_by": by}
     if skipped:
         unit = row_unit(file, layout.get("format"))
         report["skipped"] = [{unit: line, "reason": why} for line, why in skipped]
@@ -149,7 +149,7 @@ def _evaluate_pairs(
     lines = [
         {"source": source, "reference": reference, "hypothesis": hypothesis}
         for (source, reference), hypothesis in zip(
-            found.pairs, found.hypotheses, strict=True
+            evaluation.pairs, evaluation.hypotheses, strict=True
         )
     ]
     return {**report, **options}, lines

@@ -58,14 +58,14 @@ def run(
         loaded = verb.load_source()
         if loaded.is_guess:
             remark(verb.remark(loaded))
-        found = export_generator(
+        metadata = export_generator(
             loaded.model, target, format=format, int8=int8, overwrite=overwrite
         )
-        _show_generator(target, found, as_json)
+        _show_generator(target, metadata, as_json)
         return
     format = format or "saved_model"
     check_export(format, int8, texts)
-    found = export_model(
+    metadata = export_model(
         _load(source, config, vocabulary),
         target,
         format,
@@ -74,11 +74,11 @@ def run(
         overwrite=overwrite,
     )
     if as_json:
-        print_json(found)
+        print_json(metadata)
         return
     print(target)
-    for name, shape in found["outputs"].items():
-        difference = found["differences"][name]
+    for name, shape in metadata["outputs"].items():
+        difference = metadata["differences"][name]
         print(
             f"  {name:<20} {shape:<28} to Keras at most {difference['largest']:.1e}, "
             f"mean {difference['mean']:.1e}, cosine at least "

@@ -140,15 +140,15 @@ def read_settings(
     if recipe is not None and data is not None:
         from roformer_keras.training.recipes import recipe_settings
 
-        own = recipe_settings(recipe, data, task)
+        of_recipe = recipe_settings(recipe, data, task)
         if content.get("holdout") and "valid" not in content:
-            own.pop("valid", None)
+            of_recipe.pop("valid", None)
         tables = {
-            name: {**own[name], **value}
+            name: {**of_recipe[name], **value}
             for name, value in content.items()
-            if isinstance(value, Mapping) and name in own
+            if isinstance(value, Mapping) and name in of_recipe
         }
-        task, content = own["task"], {**own, **content, **tables}
+        task, content = of_recipe["task"], {**of_recipe, **content, **tables}
     if task is None:
         raise ConfigurationError("name the task, or give --recipe")
     if content.setdefault("task", task) != task:

@@ -52,10 +52,10 @@ def read_lines(
 
 def read_texts(texts: Iterable[str], encoding: str = "utf-8") -> list[str]:
     """Texts of the command line, where "-" is the lines of standard input."""
-    found = []
+    lines = []
     for text in texts:
-        found += read_lines("-", encoding=encoding) if text == "-" else [text]
-    return found
+        lines += read_lines("-", encoding=encoding) if text == "-" else [text]
+    return lines
 
 
 def number_rows(

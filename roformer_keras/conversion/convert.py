@@ -187,22 +187,22 @@ def prepare(
             f"{checkpoint.label} has a head ({', '.join(unmapped)}) for which {model} "
             "has no place: choose another model="
         )
-    kept = [row.name for row in weights_to_read(checkpoint, config, heads, ignore)]
+    written = [row.name for row in weights_to_read(checkpoint, config, heads, ignore)]
     task = [name for name in checkpoint.tensors if head_of(name) == "task"]
-    left = checkpoint.tensors.keys() - {*checkpoint.unexpected, *kept, *task}
+    left = checkpoint.tensors.keys() - {*checkpoint.unexpected, *written, *task}
     if left:
         raise ConfigurationError(
             f"{checkpoint.label} has {len(left)} tensors for which the changed "
             f"configuration has no place, {min(left)} among them"
         )
-    kept += task if base != model else []
+    written += task if base != model else []
     check_tokenizer(checkpoint)
     return dataclasses.replace(
         checkpoint,
         config=config,
         model=model,
         model_options=checkpoint.model_options if is_saved else {},
-        tensors={name: checkpoint.tensors[name] for name in kept},
+        tensors={name: checkpoint.tensors[name] for name in written},
         unexpected=(),
     )
 
@@ -244,13 +244,13 @@ def save(
 
 def _without_head(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> Checkpoint:
     """The checkpoint without the weights of a task that the patterns name."""
-    kept = {
+    tensors = {
         name: tensor
         for name, tensor in checkpoint.tensors.items()
         if head_of(name) != "task"
         or not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
     }
-    return dataclasses.replace(checkpoint, tensors=kept)
+    return dataclasses.replace(checkpoint, tensors=tensors)
 
 
 def _check_only(folder: Path, format: str) -> None:

@@ -111,9 +111,9 @@ def _are_equal(first, second):
 def _check_positions(tensor, label):
     columns = tensor.shape[1] if len(tensor.shape) == 2 else 1
     if columns % 2 == 0 and columns <= _MAX_HEAD_SIZE:
-        found = tensor.read().astype("float32")
+        positions = tensor.read().astype("float32")
         bar = 1e-4 if tensor.dtype in ("float32", "float64") else 1e-2
-        if np.abs(found - position_table(*tensor.shape)).max(initial=0) <= bar:
+        if np.abs(positions - position_table(*tensor.shape)).max(initial=0) <= bar:
             return
     raise CheckpointError(
         f"{label}: {POSITIONS} {tensor.shape} must hold sines and cosines of positions "
@@ -185,8 +185,8 @@ def _open_file(blob: Blob, stack: ExitStack) -> dict[str, Tensor]:
     head = blob.read(0, HEAD_SIZE)
     if head.startswith(HDF5_MAGIC):
         file = stack.enter_context(open_hdf5(blob))
-        found = hdf5_datasets(blob, file)
-        return dict(_from_tensorflow(name, tensor) for name, tensor in found)
+        datasets = hdf5_datasets(blob, file)
+        return dict(_from_tensorflow(name, tensor) for name, tensor in datasets)
     is_safetensors = head[8:9] == b"{" and not looks_like_zip(head)
     if is_safetensors or blob.label.endswith(".safetensors"):
         return open_safetensors(blob, stack)[0]
@@ -216,10 +216,10 @@ def by_huggingface_name(
     format: str, tensors: Mapping[str, Tensor], **options: Any
 ) -> Found:
     """Tensors that have the names and shapes of a PyTorch model."""
-    found = {name: (name, tensor) for name, tensor in tensors.items()}
+    by_name = {name: (name, tensor) for name, tensor in tensors.items()}
     return Found(
         format,
-        found,
+        by_name,
         lambda row: row.huggingface,
         lambda row: row.huggingface_transposed,
         **options,

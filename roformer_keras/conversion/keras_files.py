@@ -54,23 +54,23 @@ def _by_dataset(format, tensors, **options):
             return None
         return name.removeprefix(KERAS_BACKBONE)
 
-    found = {name: (key(name), tensor) for name, tensor in tensors.items()}
+    by_name = {name: (key(name), tensor) for name, tensor in tensors.items()}
     config = options.get("saved", {}).get("config")
     is_of_keras = any(name.startswith("layers/") for name in tensors)
     is_seq2seq = isinstance(config, Seq2SeqConfig) and is_of_keras
     key_of = seq2seq_dataset if is_seq2seq else attrgetter("dataset")
-    return Found(format, found, key_of, **options)
+    return Found(format, by_name, key_of, **options)
 
 
 def open_keras_weights(label: str, tensors: dict[str, Tensor]) -> Found:
     """`save_weights` of a model of this package: only the configuration is missing."""
-    found = _by_dataset("keras_weights", tensors)
-    if all(key != _KERAS_EMBEDDING for key, _ in found.tensors.values()):
+    by_name = _by_dataset("keras_weights", tensors)
+    if all(key != _KERAS_EMBEDDING for key, _ in by_name.tensors.values()):
         raise CheckpointError(
             f"{label} holds HDF5 weights of another kind of model: neither "
             "bert4keras's layers nor those of a model of this package"
         )
-    return found
+    return by_name
 
 
 _KERAS_EMBEDDING = "layers/reversible_embedding/vars/0"

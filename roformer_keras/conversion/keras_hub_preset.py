@@ -81,9 +81,9 @@ def own_classifier(
     """
     fields = content.get("config")
     fields = fields if isinstance(fields, dict) else {}
-    found = {ours: head[name] for name, ours in _HEAD.items() if name in head}
+    classifier = {ours: head[name] for name, ours in _HEAD.items() if name in head}
     activation = fields.get("activation")
-    if activation not in _ACTIVATIONS or len(found) < len(_HEAD):
+    if activation not in _ACTIVATIONS or len(classifier) < len(_HEAD):
         warn_of_head(label, content.get("class_name"))
         return None, {}
     options = {"num_classes": fields.get("num_classes"), "pooling": "first"}
@@ -98,7 +98,7 @@ def own_classifier(
         "registered_name": f"roformer_keras>{name}",
         "config": {"backbone": fields.get("backbone"), **options},
     }
-    return task, found
+    return task, classifier
 
 
 def warn_of_head(label: str, name: Any) -> None:
@@ -131,12 +131,14 @@ def _read_config(content):
     fields = content.get("config")
     if not isinstance(fields, dict):
         raise ConfigurationError("config must be an object in config.json")
-    found = {ours: fields[name] for name, ours in _FIELDS.items() if name in fields}
+    fields_here = {
+        ours: fields[name] for name, ours in _FIELDS.items() if name in fields
+    }
     config = RoFormerConfig.from_dict(
         {
-            **found,
+            **fields_here,
             "model_type": "roformer_v2",
-            "attention_dropout": found.get("dropout", 0.1),
+            "attention_dropout": fields_here.get("dropout", 0.1),
             "layer_norm_epsilon": _EPSILON,
         }
     )
@@ -150,7 +152,7 @@ def _read_config(content):
 
 def _own_tensors(tensors, label):
     """Without scales of norms, which RoFormerV2 has none of; they must be 1."""
-    found = {}
+    tensors_here = {}
     for name, tensor in tensors.items():
         if _SCALE.fullmatch(name):
             if not np.array_equal(tensor.read(), np.ones(tensor.shape)):
@@ -162,5 +164,5 @@ def _own_tensors(tensors, label):
             continue
         for pattern, ours in _NAMES:
             name = re.sub(pattern, ours, name)
-        found[name] = tensor
-    return found
+        tensors_here[name] = tensor
+    return tensors_here

@@ -96,18 +96,18 @@ def open_checkpoint(
     """
     with ExitStack() as stack:
         files = stack.enter_context(open_source(source))
-        found = _OPENERS[files.format](files, stack)
-        config, bert_config = _find_config(files, found, config)
-        found, quantized = _dequantize(files.label, found, config)
-        fields = {**found.saved, **saved_tokenizer(files.parts), "config": config}
+        opened = _OPENERS[files.format](files, stack)
+        config, bert_config = _find_config(files, opened, config)
+        opened, quantized = _dequantize(files.label, opened, config)
+        fields = {**opened.saved, **saved_tokenizer(files.parts), "config": config}
         if vocabulary is not None:
             fields["vocabulary"] = read_tokens(_given_file("vocabulary", vocabulary))
         checkpoint = Checkpoint(
             label=files.label,
-            format=found.format,
+            format=opened.format,
             bert_config=bert_config,
             quantized=quantized,
-            **_place_tensors(files.label, found, config),
+            **_place_tensors(files.label, opened, config),
             **fields,
         )
         if bert_config is not None and model_of(checkpoint) == "RoFormerCausalLM":
@@ -142,11 +142,11 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
             saved = saved_tokenizer(files.parts)
             if saved and "bert_config" in files.parts:
                 size = read_json(files.parts["bert_config"]).get("vocab_size")
-                found = len(saved["vocabulary"])
-                if size != found:
+                count = len(saved["vocabulary"])
+                if size != count:
                     raise VocabularyError(
                         f"the vocabulary of {source} must have the vocab_size of its "
-                        f"bert_config.json, {size!r}, got {found} tokens"
+                        f"bert_config.json, {size!r}, got {count} tokens"
                     )
             if files.format == "huggingface":
                 saved = huggingface_tokenizer(files.parts)
@@ -359,8 +359,8 @@ def _open_tensor_bundle(files, stack):
 
 def _by_name(format, tensors, **saved):
     """Tensors that have their checkpoint names already."""
-    found = {name: (name, tensor) for name, tensor in tensors.items()}
-    return Found(format, found, lambda row: row.name, lambda row: False, saved=saved)
+    by_name = {name: (name, tensor) for name, tensor in tensors.items()}
+    return Found(format, by_name, lambda row: row.name, lambda row: False, saved=saved)
 
 
 def _object_key(key: str, variable: str, path: str):

@@ -101,10 +101,10 @@ def read_modules(
     if "modules" not in parts:
         return None
     blob = parts["modules"]
-    found = [
+    modules = [
         _read_module(entry, blob) for entry in parse_json(blob.read(), blob.label, list)
     ]
-    names = [name for name, _ in found]
+    names = [name for name, _ in modules]
     kinds = [kind for kind in names if kind != "Normalize"]
     is_last = "Normalize" not in names[:-1]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Dense"]):
@@ -115,7 +115,9 @@ def read_modules(
             f"and at most one Normalize, in this order, got {', '.join(names)[:80]}",
             hint=_WAY_OUT,
         )
-    for (name, path), role in zip(found, ("config", "pooling", "dense"), strict=False):
+    for (name, path), role in zip(
+        modules, ("config", "pooling", "dense"), strict=False
+    ):
         wanted = SENTENCE_PARTS.get(role, "").rpartition("/")[0]
         if name != "Normalize" and path != wanted:
             raise ConfigurationError(
@@ -181,8 +183,8 @@ def _check_settings(parts):
 
 def _read_pooling(blob):
     content = read_json(blob)
-    found = content.get("pooling_mode")
-    if found is None:
+    mode = content.get("pooling_mode")
+    if mode is None:
         # As it was written before version 5.4.
         names = {flag: name for name, flag in _FLAGS.items()}
         on = [
@@ -190,15 +192,15 @@ def _read_pooling(blob):
             for key, value in content.items()
             if key.startswith("pooling_mode_") and value is True
         ]
-        found = [names.get(key, key) for key in on] or "mean"
-    found = found[0] if isinstance(found, list) and len(found) == 1 else found
-    if not isinstance(found, str) or found not in _POOLINGS:
+        mode = [names.get(key, key) for key in on] or "mean"
+    mode = mode[0] if isinstance(mode, list) and len(mode) == 1 else mode
+    if not isinstance(mode, str) or mode not in _POOLINGS:
         raise ConfigurationError(
             f"{blob.label}: pooling_mode must be {' or '.join(_POOLINGS)}, got "
-            f"{found!r:.80}",
+            f"{mode!r:.80}",
             hint=_WAY_OUT,
         )
-    return _POOLINGS[found]
+    return _POOLINGS[mode]
 
 
 def _read_length(parts):

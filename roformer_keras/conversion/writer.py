@@ -135,13 +135,13 @@ def _quantized_by_row(checkpoint):
     if not checkpoint.quantized:
         return {}
     names = {row.path: row.name for row in checkpoint.rows.values()}
-    found = {
+    by_row = {
         names.get(f"{path}/{layer.weight_name}"): (path, layer)
         for path, layer in checkpoint.quantized.items()
     }
     # A layer of a head that is left out has no row.
-    found.pop(None, None)
-    return found
+    by_row.pop(None, None)
+    return by_row
 
 
 def save_tokenizer(folder: Path, vocabulary: Iterable[str], fields: Mapping):
@@ -380,9 +380,13 @@ def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor)
     if problem is not None:
         raise ConfigurationError(f"{checkpoint.label} {problem}")
     folder = _PARTIAL.sub("", path.name).removesuffix(".zip")
-    found = checkpoint.bert_config or {}
+    bert_config = checkpoint.bert_config or {}
     config = {
-        **{name: found[name] for name in found if name not in BERT_CONFIG_OPTIONS},
+        **{
+            name: bert_config[name]
+            for name in bert_config
+            if name not in BERT_CONFIG_OPTIONS
+        },
         **encoder.to_bert_config(),
     }
     state = "".join(

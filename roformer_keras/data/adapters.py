@@ -101,31 +101,31 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
         with uneven_batches():
             return method(*arguments, **options)
     signature = _SIGNATURES[method.__name__]
-    given = signature.bind(method.__self__, *arguments, **options).arguments
-    del given["self"]
-    given |= given.pop("kwargs", {})
-    if given.get("x") is None or given.get("validation_split"):
+    bound = signature.bind(method.__self__, *arguments, **options).arguments
+    del bound["self"]
+    bound |= bound.pop("kwargs", {})
+    if bound.get("x") is None or bound.get("validation_split"):
         return method(*arguments, **options)
-    batch_size = given.get("batch_size")
-    x, validation = given["x"], given.get("validation_data")
+    batch_size = bound.get("batch_size")
+    x, validation = bound["x"], bound.get("validation_data")
     if validation is not None:
-        given["validation_data"] = prepare_data(
+        bound["validation_data"] = prepare_data(
             *keras.utils.unpack_x_y_sample_weight(validation),
-            batch_size=given.get("validation_batch_size") or batch_size,
-            steps=given.get("validation_steps"),
+            batch_size=bound.get("validation_batch_size") or batch_size,
+            steps=bound.get("validation_steps"),
         )
-    given["x"] = prepare_data(
+    bound["x"] = prepare_data(
         x,
-        **{name: given.pop(name) for name in _DATA if name in given},
+        **{name: bound.pop(name) for name in _DATA if name in bound},
         batch_size=batch_size,
-        steps=given.get("steps_per_epoch" if is_fit else "steps"),
-        shuffle=given.get("shuffle", True) if is_fit else False,
+        steps=bound.get("steps_per_epoch" if is_fit else "steps"),
+        shuffle=bound.get("shuffle", True) if is_fit else False,
         # The function of `predict` has one graph for all shapes, see `FastInference`.
         sliced=method.__name__ == "predict",
     )
-    adapters = [given["x"], given.get("validation_data")]
+    adapters = [bound["x"], bound.get("validation_data")]
     try:
-        return method(**given)
+        return method(**bound)
     finally:
         for adapter, one in zip(adapters, (x, validation), strict=True):
             if not is_adapter(one) and adapter is not None:

@@ -200,21 +200,26 @@ def _questions(path, encoding):
         raise SourceError(error.message, hint=_C3_LAYOUT) from error
     check_unicode(content, name, SourceError)
     for at, document in enumerate(content):
-        place = f"[{at}] of {name}"
+        article_place = f"[{at}] of {name}"
         is_document = isinstance(document, list) and len(document) >= 2
         if not is_document or not _are_texts(document[0]):
             raise SourceError(
-                f"{place} must be [sentences, questions, id], got {document!r:.60}",
+                f"{article_place} must be [sentences, questions, id], got "
+                f"{document!r:.60}",
                 hint=_C3_LAYOUT,
             )
         sentences, questions = document[:2]
         if not isinstance(questions, list):
-            raise SourceError(f"questions of {place} must be a list", hint=_C3_LAYOUT)
+            raise SourceError(
+                f"questions of {article_place} must be a list", hint=_C3_LAYOUT
+            )
         for number, question in enumerate(questions):
-            own = f"questions[{number}] of {place}"
+            question_place = f"questions[{number}] of {article_place}"
             if not isinstance(question, dict):
-                raise SourceError(f"{own} must be an object, got {question!r:.60}")
-            yield own, "\n".join(sentences), question
+                raise SourceError(
+                    f"{question_place} must be an object, got {question!r:.60}"
+                )
+            yield question_place, "\n".join(sentences), question
 
 
 def _are_texts(value):
@@ -254,30 +259,30 @@ def read_chid(
     for line, text in read_lines(path, encoding):
         if text.isspace():
             continue
-        place = place_line(line, path)
-        found = _chid_object(text, place)
-        for passage in found["content"]:
+        line_place = place_line(line, path)
+        content = _chid_object(text, line_place)
+        for passage in content["content"]:
             blanks = [(one[0], *one.span()) for one in _BLANK.finditer(passage)]
             for blank, start, end in blanks:
                 before, after = (
                     _BLANK.sub(OTHER_BLANK, part).replace(MASK, OTHER_BLANK)
                     for part in (passage[:start], passage[end:])
                 )
-                own = {
-                    **found,
+                candidates = {
+                    **content,
                     "context": f"{before}{BLANK}{after}",
-                    "choices": found["candidates"],
+                    "choices": content["candidates"],
                     BLANK_NAME: blank,
                     "passage": passage,
                 }
                 if blank in answers:
-                    own["label"] = answers[blank]
-                missing = [name for name in fields if name not in own]
+                    candidates["label"] = answers[blank]
+                missing = [name for name in fields if name not in candidates]
                 if missing == ["label"]:
                     yield (
                         line,
                         SourceError(
-                            f"{place}: the blank {blank} must have an answer in "
+                            f"{line_place}: the blank {blank} must have an answer in "
                             f"{chid_answers(path)}"
                         ),
                     )
@@ -285,28 +290,29 @@ def read_chid(
                     yield (
                         line,
                         SourceError(
-                            f"{place} must have {', '.join(map(repr, missing))}, got "
-                            f"{', '.join(map(repr, found))}"
+                            f"{line_place} must have "
+                            f"{', '.join(map(repr, missing))}, got "
+                            f"{', '.join(map(repr, content))}"
                         ),
                     )
                 else:
-                    yield line, [own[name] for name in fields]
+                    yield line, [candidates[name] for name in fields]
 
 
 def _chid_object(text, place):
     try:
-        found = parse_json(text, place, strict=True)
+        content = parse_json(text, place, strict=True)
     except ConfigurationError as error:
         raise SourceError(error.message) from error
     if "\\u" in text:
-        check_unicode(found, place, SourceError)
+        check_unicode(content, place, SourceError)
     for key in ("content", "candidates"):
-        if not _are_texts(found.get(key)):
+        if not _are_texts(content.get(key)):
             raise SourceError(
                 f"{place} must have {key!r}, a list of texts, got "
-                f"{found.get(key)!r:.60}"
+                f"{content.get(key)!r:.60}"
             )
-    return found
+    return content
 
 
 def _read_answers(path, encoding):

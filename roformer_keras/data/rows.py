@@ -199,15 +199,15 @@ def map_rows(
             for rows in windows(texts, make_rows):
                 # A text of several rows counts once.
                 is_first = np.diff(rows.owners, prepend=-1) > 0
-                found = [None] * len(rows)
+                results_by_row = [None] * len(rows)
                 for numbers in by_length(
                     rows.lengths, batch_tokens, batch_size, rows.group_size
                 ):
                     results = compute(rows, numbers)
                     for number, result in zip(numbers, results, strict=True):
-                        found[number] = result
+                        results_by_row[number] = result
                     bar.update(int(is_first[numbers].sum()))
-                yield collect(found, rows)
+                yield collect(results_by_row, rows)
 
     if isinstance(texts, Iterator):
         return (one for results in each_window() for one in results)

@@ -68,7 +68,7 @@ def _objects(parent, key, place):
             f"{place} must have {key!r}, a list, got {children!r:.60}", hint=_LAYOUT
         )
     for number, child in enumerate(children):
-        own = f"{key}[{number}] of {place}"
+        item_place = f"{key}[{number}] of {place}"
         if not isinstance(child, dict):
-            raise SourceError(f"{own} must be an object, got {child!r:.60}")
-        yield own, child
+            raise SourceError(f"{item_place} must be an object, got {child!r:.60}")
+        yield item_place, child

@@ -74,11 +74,11 @@ def _batches(x):
 def column_names(x: Any) -> list:
     """The names of the columns of a table."""
     # Those of Arrow's `columns` are values.
-    found = x.column_names if hasattr(x, "column_names") else x.columns
-    if found is None:
+    names = x.column_names if hasattr(x, "column_names") else x.columns
+    if names is None:
         # A dataset made by a generator: its first row has them.
-        found = next(iter(x.with_format(None)), {})
-    return list(found)
+        names = next(iter(x.with_format(None)), {})
+    return list(names)
 
 
 def text_columns(
@@ -99,9 +99,9 @@ def text_columns(
             two have one name.
     """
     for count in sorted(counts, reverse=True):
-        own = text_names(count, has_choices)
-        if set(own) <= set(names):
-            return _single(own, names)
+        expected = text_names(count, has_choices)
+        if set(expected) <= set(names):
+            return _single(expected, names)
     texts = [name for name in names if name != LABEL]
     if len(texts) in counts:
         return _single(texts, names)

@@ -54,11 +54,11 @@ def check_resources(
     ray = import_extra("ray", "roformer_keras.distributed")
     if not ray.is_initialized():
         return
-    found = ray.cluster_resources()
-    if num_workers * gpus_per_worker > found.get("GPU", 0):
+    resources = ray.cluster_resources()
+    if num_workers * gpus_per_worker > resources.get("GPU", 0):
         raise ConfigurationError(
             f"{num_workers} workers take {num_workers * gpus_per_worker:g} GPUs, and "
-            f"Ray has {found.get('GPU', 0):g}",
+            f"Ray has {resources.get('GPU', 0):g}",
             hint="lower num_workers or gpus_per_worker",
         )
     nodes = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
@@ -68,7 +68,7 @@ def check_resources(
             f"more than {max(nodes, default=0):g}",
             hint="lower cpus_per_worker",
         )
-    present = found.get("CPU", 0)
+    present = resources.get("CPU", 0)
     wanted = num_workers * cpus_per_worker
     if wanted + spare > present:
         rule = "there must be a logical CPU for each core of a worker"
@@ -161,12 +161,12 @@ def _own_signals():
 @contextmanager
 def _silent_stderr():
     """Shows nothing of what Ray's C++ writes at its start: its level of logging."""
-    kept = os.dup(2)
+    descriptor = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
         os.close(nowhere)

@@ -68,8 +68,8 @@ class Folder:
         """The names in the folder, which need not exist, sorted."""
         fs = import_extra("pyarrow.fs", "--engine ray")
         selector = fs.FileSelector(self.path, allow_not_found=True)
-        found = self.filesystem.get_file_info(selector)
-        return sorted(os.path.basename(one.path) for one in found)
+        entries = self.filesystem.get_file_info(selector)
+        return sorted(os.path.basename(one.path) for one in entries)
 
     def delete(self, name: str) -> None:
         """Deletes a file, if it is there."""
@@ -190,9 +190,9 @@ class PieceWorker:
         if self._task.inputs.kind == "txt":
             names = list(fields)
         elif self._task.inputs.kind == "jsonl":
-            found = sorted({name for record in rows.records for name in record})
+            columns = sorted({name for record in rows.records for name in record})
             is_first = piece == self._task.first_piece
-            names = found if found and is_first else [*fields]
+            names = columns if columns and is_first else [*fields]
         self._answerer.check_columns(names)
         return [rows.column(name) for name in fields]
 
@@ -293,8 +293,10 @@ def _output_lines(rows: Rows, answers: Mapping[str, list], reasons: Sequence) ->
     records = rows.records if rows.table is None else rows.table.to_pylist()
     lines = []
     for at, (record, reason) in enumerate(zip(records, reasons, strict=True)):
-        own = {name: values[at] for name, values in answers.items()}
-        lines.append({**record, **own, **({} if reason is None else {ERROR: reason})})
+        columns = {name: values[at] for name, values in answers.items()}
+        lines.append(
+            {**record, **columns, **({} if reason is None else {ERROR: reason})}
+        )
     return _json_lines(lines)
 
 

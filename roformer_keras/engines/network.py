@@ -433,9 +433,9 @@ class NetworkWriter:
             scores = graph.add(scores, bias)
         visible = None
         if layer.upper_triangular:
-            place = self.positions(x)
+            positions = self.positions(x)
             visible = graph.less_or_equal(
-                graph.expanded(place, 1, 3), graph.expanded(place, 1, 2)
+                graph.expanded(positions, 1, 3), graph.expanded(positions, 1, 2)
             )
         if mask is not None:
             both = graph.both(graph.expanded(mask, 1, 3), graph.expanded(mask, 1, 2))

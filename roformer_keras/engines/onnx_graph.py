@@ -255,10 +255,10 @@ class OnnxGraph:
 
     def _nodes(self, kind, inputs, outputs, **attributes):
         names = [x if isinstance(x, str) else self._constant(x) for x in inputs]
-        found = [self._new_name() for _ in range(outputs)]
+        outputs_made = [self._new_name() for _ in range(outputs)]
         make = self._onnx.helper.make_node
-        self._model.graph.node.append(make(kind, names, found, **attributes))
-        return found
+        self._model.graph.node.append(make(kind, names, outputs_made, **attributes))
+        return outputs_made
 
     def _constant(self, array):
         array = np.ascontiguousarray(array).reshape(np.shape(array))

@@ -64,13 +64,13 @@ class OpenVINOProgram:
 
     def run(self, memory: Any, inputs: Mapping[str, np.ndarray]) -> dict:
         refuse_forked_process()
-        found = memory.infer(inputs, share_inputs=True, share_outputs=True)
-        return dict(zip(self._names, found.values(), strict=True))
+        results = memory.infer(inputs, share_inputs=True, share_outputs=True)
+        return dict(zip(self._names, results.values(), strict=True))
 
     def outputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs by name, of a network without memory; threads may share it."""
         if not hasattr(self._requests, "request"):
             self._requests.request = self.start()
-        found = self.run(self._requests.request, inputs)
+        results = self.run(self._requests.request, inputs)
         # The next call writes where they are in memory.
-        return {name: array.copy() for name, array in found.items()}
+        return {name: array.copy() for name, array in results.items()}

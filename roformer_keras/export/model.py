@@ -114,9 +114,9 @@ def export_model(
         _WRITERS[format](exported, partial)
         if int8:
             _QUANTIZERS[format](partial / FORMATS[format][0], rows)
-        found = load_exported(partial, format, bfloat16=int8)(inputs)
+        outputs = load_exported(partial, format, bfloat16=int8)(inputs)
         metadata["differences"] = {
-            name: _compare(name, found[name], expected[name], format, int8)
+            name: _compare(name, outputs[name], expected[name], format, int8)
             for name in expected
         }
         text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"

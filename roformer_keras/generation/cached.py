@@ -151,12 +151,12 @@ class CachedDecoder(Decoder):
         capacity = _capacity(state.past)
         if first + recent > capacity:
             new = capacity - state.offset + recent
-            more = round_up_to_bucket(new + recent, _NEW) - new
+            room = round_up_to_bucket(new + recent, _NEW) - new
             if capacity:
-                _widen(state.past, more)
+                _widen(state.past, room)
             else:
-                state.past = self.model.create_caches(state.all_rows, more)
-            state.visible = np.pad(state.visible, ((0, 0), (0, more)))
+                state.past = self.model.create_caches(state.all_rows, room)
+            state.visible = np.pad(state.visible, ((0, 0), (0, room)))
         # Layer by layer, so that there are never two whole caches.
         for layer, pair in enumerate(state.recent):
             state.past[layer] = tuple(

@@ -138,15 +138,15 @@ def _lowest_kept(logits, weights, top_p):
         high = np.where(mass < enough * (1 - _FLOAT32), middle, high)
     is_above = logits >= high[:, None]
     above = np.einsum("ij,ij->i", weights, is_above, dtype="float64")
-    found = np.flatnonzero((logits >= low[:, None]) & ~is_above)
-    row = found // vocabulary
+    tied = np.flatnonzero((logits >= low[:, None]) & ~is_above)
+    row = tied // vocabulary
     counts = np.bincount(row, minlength=count)
-    column = np.arange(len(found)) - (np.cumsum(counts) - counts)[row]
+    column = np.arange(len(tied)) - (np.cumsum(counts) - counts)[row]
     between = np.full((2, count, counts.max()), -np.inf, "float32")
-    between[0, row, column] = logits.ravel()[found]
+    between[0, row, column] = logits.ravel()[tied]
     order = between[0].argsort(axis=1)[:, ::-1]
     between[1] = 0
-    between[1, row, column] = weights.ravel()[found]
+    between[1, row, column] = weights.ravel()[tied]
     ordered, own = (np.take_along_axis(part, order, axis=1) for part in between)
     sums = above[:, None] + own.cumsum(axis=1, dtype="float64")
     return ordered[rows, (sums >= enough[:, None]).argmax(axis=1)]

@@ -442,12 +442,12 @@ class TextGeneration(_Model):
             if not isinstance(token, str):
                 ids += self._check_ids([token])
                 continue
-            found = self.text_tokenizer().token_to_id(token)
-            if self.text_tokenizer().id_to_token(found) != token:
+            token_id = self.text_tokenizer().token_to_id(token)
+            if self.text_tokenizer().id_to_token(token_id) != token:
                 raise VocabularyError(
                     f"a stop token must be in the vocabulary, got {token!r}"
                 )
-            ids += [found, self.text_tokenizer().sep_id]
+            ids += [token_id, self.text_tokenizer().sep_id]
         return tuple(dict.fromkeys(ids))
 
     def _decode(
@@ -564,9 +564,9 @@ def text_pieces(token_ids, decode, is_settled) -> Iterator[str]:
             shown = text
         else:
             yield ""
-    rest = decode(ids)[len(shown) :]
-    if rest:
-        yield rest
+    last_piece = decode(ids)[len(shown) :]
+    if last_piece:
+        yield last_piece
 
 
 def _told(token_ids, on_token):

@@ -108,14 +108,16 @@ class Paraphrasing(TextGeneration):
         written = self._decode(
             prompts, config, batch_size, first_number, verbose, engine, on_step
         )
-        found = list(map(self._candidates, rows, written))
-        pairs = zip(rows, found, strict=True)
+        candidates_by_text = list(map(self._candidates, rows, written))
+        pairs = zip(rows, candidates_by_text, strict=True)
         vectors = self._text_vectors(
             [one for own, others in pairs for one in (own, *others)], engine
         )
-        ends = np.cumsum([1 + len(candidates) for candidates in found])
+        ends = np.cumsum([1 + len(candidates) for candidates in candidates_by_text])
         ranked = []
-        for candidates, part in zip(found, np.split(vectors, ends)[:-1], strict=True):
+        for candidates, part in zip(
+            candidates_by_text, np.split(vectors, ends)[:-1], strict=True
+        ):
             scores = part[1:] @ part[0]
             order = np.argsort(-scores, kind="stable")[:k]
             ranked.append([Scored(candidates[i], float(scores[i])) for i in order])
@@ -143,6 +145,6 @@ class Paraphrasing(TextGeneration):
     def _candidates(self, text, written):
         """Different texts, none of them the original or empty, in their order."""
         decode = self.text_tokenizer().decode
-        own = {text, decode(self.as_ids(text)), ""}
-        found = dict.fromkeys(decode(one.token_ids) for one in written)
-        return [candidate for candidate in found if candidate not in own]
+        excluded = {text, decode(self.as_ids(text)), ""}
+        sentences = dict.fromkeys(decode(one.token_ids) for one in written)
+        return [candidate for candidate in sentences if candidate not in excluded]

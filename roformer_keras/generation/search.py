@@ -188,8 +188,8 @@ class _Batch:
         """Adds tokens `(rows, steps)` to the texts that had not ended."""
         counts = self.rows.max_left - rows.max_left
         sums = scores.sum(axis=1, dtype="float64")
-        found = zip(self.texts, written, counts, sums, strict=True)
-        for text, ids, count, score in found:
+        results = zip(self.texts, written, counts, sums, strict=True)
+        for text, ids, count, score in results:
             text.token_ids += ids[:count].tolist()
             text.score += float(score)
         self.tokens, self.rows = written[:, -1], rows
@@ -216,23 +216,23 @@ def _sample(decoder, batches, count, batch_size, on_rows):
     The few texts that go on when most of their batch have ended would take as long as
     many. A decoder that can join batches writes them later, those of several together.
     """
-    rest, few = [], batch_size // 4 if getattr(decoder, "can_join", False) else 0
-    while count or rest:
-        waiting = sum(len(batch.texts) for batch in rest)
+    set_aside, few = [], batch_size // 4 if getattr(decoder, "can_join", False) else 0
+    while count or set_aside:
+        waiting = sum(len(batch.texts) for batch in set_aside)
         if count and waiting + few <= batch_size:
             batch, count = next(batches), count - 1
         else:
-            first, *others = rest
+            first, *others = set_aside
             taken, size = 0, len(first.texts)
             while taken < len(others) and size + len(others[taken].texts) <= batch_size:
                 size, taken = size + len(others[taken].texts), taken + 1
             # Also alone: a state that was left can only be joined.
             batch = first.joined(decoder, others[:taken])
-            rest = others[taken:]
-        _write(decoder, batch, few if count or rest else 0, on_rows)
+            set_aside = others[taken:]
+        _write(decoder, batch, few if count or set_aside else 0, on_rows)
         if batch.texts:
             decoder.leave(batch.state)
-            rest.append(batch)
+            set_aside.append(batch)
 
 
 def _write(decoder, batch, few, on_rows):
@@ -371,9 +371,9 @@ def _largest(scores, count):
     """Score, beam and id of the largest finite scores `(beams, vocabulary)`."""
     flat = scores.ravel()
     count = min(count, flat.size)
-    found = np.sort(np.argpartition(-flat, count - 1)[:count])
-    found = found[np.argsort(-flat[found], kind="stable")]
-    for index in found[np.isfinite(flat[found])]:
+    largest = np.sort(np.argpartition(-flat, count - 1)[:count])
+    largest = largest[np.argsort(-flat[largest], kind="stable")]
+    for index in largest[np.isfinite(flat[largest])]:
         beam, token = divmod(int(index), scores.shape[1])
         yield float(flat[index]), beam, token
 

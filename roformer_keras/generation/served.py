@@ -75,16 +75,16 @@ class ServedGenerator(Paraphrasing):
         self.metadata = read_export(folder, (FORMAT,))
         with errors_at(self.folder / EXPORT):
             self._reads = _checked_reading(self.metadata)
-        found = self.metadata[FIELD]
-        self.default_max_new_tokens = found["new_tokens"].get("fixed")
-        self.default_longer = found["new_tokens"].get("longer")
+        generator = self.metadata[FIELD]
+        self.default_max_new_tokens = generator["new_tokens"].get("fixed")
+        self.default_longer = generator["new_tokens"].get("longer")
         self.config = SimpleNamespace(
             attention=self._reads.attention,
             vocabulary_size=self._reads.vocabulary_size,
             hidden_dim=self.metadata["dim"],
         )
         self.tokenizer = RoFormerTokenizer.from_preset(folder)
-        names = [name for name in found["networks"] if name != "vectors"]
+        names = [name for name in generator["networks"] if name != "vectors"]
         programs = {name: self._program(name) for name in names}
         self._own_decoder = decoder_of(programs, self._reads)
         self._vectors: OpenVINOProgram | None = None
@@ -187,11 +187,11 @@ class ServedGenerator(Paraphrasing):
 def _checked_reading(metadata):
     """The `Reading` of a generator's metadata, whose own field is checked."""
     check_types(metadata, {FIELD: dict}, "it")
-    found = metadata[FIELD]
-    check_types(found, _FIELDS, f"its {FIELD}")
-    reading, networks = Reading.from_dict(found["reading"]), found["networks"]
+    generator = metadata[FIELD]
+    check_types(generator, _FIELDS, f"its {FIELD}")
+    reading, networks = Reading.from_dict(generator["reading"]), generator["networks"]
     for name, minimum in (("fixed", 1), ("longer", 0)):
-        if (value := found["new_tokens"].get(name)) is not None:
+        if (value := generator["new_tokens"].get(name)) is not None:
             check_integer(f"new_tokens.{name}", value, minimum)
     needed = ["decoder"] if reading.start_id is None else ["decoder", "encoder"]
     names = [name for name in networks if name != "vectors"]

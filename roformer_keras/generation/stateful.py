@@ -142,16 +142,18 @@ class StatefulDecoder:
         done = 0
         while done < steps and not rows.done.all():
             going = np.flatnonzero(~rows.done)
-            found = self._step(state, tokens, going)
+            logits_of_going = self._step(state, tokens, going)
             part = rows.select(going)
-            picked, score, part = choose_next(found, uniforms[going, done], part)
+            picked, score, part = choose_next(
+                logits_of_going, uniforms[going, done], part
+            )
             tokens = chosen[:, done]
             tokens[going], scores[going, done] = picked, score
             rows, done = _updated(rows, going, part), done + 1
-        logits = found.copy()
+        logits = logits_of_going.copy()
         if len(going) < count:
             logits = np.zeros((count, logits.shape[1]), "float32")
-            logits[going] = found
+            logits[going] = logits_of_going
         return chosen[:, :done], scores[:, :done].astype("float32"), logits, rows
 
     def room(self, state: StatefulState) -> int:
@@ -241,7 +243,7 @@ class StatefulDecoder:
         """Logits after one more token in the rows that are going on."""
         if state.keys == state.mask.shape[1]:
             state.mask = np.pad(state.mask, ((0, 0), (0, state.keys)))
-        rows, found = self._rows_of_step(state, going)
+        rows, slots = self._rows_of_step(state, going)
         tokens = tokens[rows, None].astype("int32")
         more, visible = self._step_inputs(state, tokens)
         state.mask[rows, state.keys] = hidden(visible[:, 0])
@@ -256,9 +258,9 @@ class StatefulDecoder:
             **state.shared,
         }
         logits = self._program.run(state.memory, inputs)["logits"]
-        state.slots[going] = np.arange(len(rows))[found]
+        state.slots[going] = np.arange(len(rows))[slots]
         state.positions[going] += 1
-        return logits[found]
+        return logits[slots]
 
     def _rows_of_step(self, state, going):
         """The rows to compute, and where among them those are that are going on.

@@ -54,9 +54,9 @@ class StatefulEncoderDecoder(StatefulDecoder):
             "position_ids": np.tile(positions, (len(prompts), 1)),
             "mask": mask,
         }
-        found = self._encoder.run(self._encoder.start(), inputs)
+        memory = self._encoder.run(self._encoder.start(), inputs)
         # The next prompts overwrite what the encoder gave.
-        shared = {name: array.copy() for name, array in found.items()}
+        shared = {name: array.copy() for name, array in memory.items()}
         return {**shared, "memory_mask": mask}
 
     def _prompt_inputs(self, prompts):

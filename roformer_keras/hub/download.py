@@ -139,15 +139,15 @@ def _compare(path, target):
         CheckpointError: they differ.
     """
     with open(path, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
     record = target.with_name(f"{target.name}.sha256")
     if not record.exists():
         # An administrator may have put the zip into a folder that others only read.
         with suppress(OutputError), replacing(record) as partial:
-            partial.write_text(f"{found}  {target.name}\n", encoding="utf-8")
-    elif record.read_bytes().split()[:1] != [found.encode()]:
+            partial.write_text(f"{checksum}  {target.name}\n", encoding="utf-8")
+    elif record.read_bytes().split()[:1] != [checksum.encode()]:
         raise CheckpointError(
-            f"{target.name} has the SHA-256 {found}, which is not that of the first "
+            f"{target.name} has the SHA-256 {checksum}, which is not that of the first "
             f"download in {record}; if the publisher has changed the file, delete the "
             "record"
         )
@@ -155,12 +155,12 @@ def _compare(path, target):
 
 def _read_description(path) -> dict:
     """Headers of a file from the server; empty if the record is missing or damaged."""
-    found = (read_record(path) or {}).get("settings", {})
+    settings = (read_record(path) or {}).get("settings", {})
     kinds = {"etag": str, "last_modified": str, "length": int}
-    is_whole = found.keys() == kinds.keys() and all(
-        value is None or type(value) is kinds[name] for name, value in found.items()
+    is_whole = settings.keys() == kinds.keys() and all(
+        value is None or type(value) is kinds[name] for name, value in settings.items()
     )
-    return found if is_whole else {}
+    return settings if is_whole else {}
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -284,8 +284,8 @@ class _Transfer:
 
     def _is_continuation(self, headers) -> bool:
         """True if an answer is the rest of the file whose beginning is here."""
-        place = headers.get("Content-Range", "")
-        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", place)
+        content_range = headers.get("Content-Range", "")
+        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", content_range)
         return (
             match is not None
             and int(match[1]) == self._file.size

@@ -169,10 +169,10 @@ class ZipTree:
         zip64 = tail.rfind(b"PK\x06\x06")
         if declared == 0xFFFF and zip64 >= 0:
             (declared,) = struct.unpack_from("<Q", tail, zip64 + 32)
-        found = len(self._zip.filelist)
-        if declared != found:
+        count = len(self._zip.filelist)
+        if declared != count:
             raise zipfile.BadZipFile(
-                f"it declares {declared:,} members and {found:,} can be found"
+                f"it declares {declared:,} members and {count:,} can be found"
             )
 
     def _check_members(self):
@@ -233,11 +233,11 @@ class ZipTree:
 
     def _scratch(self, names: list[str]) -> Path:
         needed = sum(self.members[name].file_size for name in names)
-        place = tempfile.gettempdir()
-        free = shutil.disk_usage(place).free
+        folder = tempfile.gettempdir()
+        free = shutil.disk_usage(folder).free
         if needed > free:
             raise SourceError(
-                f"unpacking {self.label} takes {needed:,} bytes and {place} has "
+                f"unpacking {self.label} takes {needed:,} bytes and {folder} has "
                 f"{free:,} free: free some, or set TMPDIR to a folder on another disk"
             )
         return self._stack.enter_context(scratch_folder())
@@ -248,9 +248,9 @@ class ZipTree:
             # Without a buffer, so that what was written can be read.
             with open(path, "xb", buffering=0) as file:
                 for chunk in self.chunks(name):
-                    rest = memoryview(chunk)
-                    while rest:
-                        rest = rest[file.write(rest) :]
+                    remaining = memoryview(chunk)
+                    while remaining:
+                        remaining = remaining[file.write(remaining) :]
                     written(len(chunk))
         except RoFormerError:
             raise

@@ -114,15 +114,15 @@ def _lies_elsewhere(what):
 def hdf5_datasets(blob: Blob, file) -> list[tuple[str, Tensor]]:
     import h5py
 
-    found = []
+    datasets = []
 
     def visit(name, node):
         if isinstance(node, h5py.Dataset):
-            found.append((hdf5_text(name), hdf5_tensor(blob, name, node)))
+            datasets.append((hdf5_text(name), hdf5_tensor(blob, name, node)))
 
     with hdf5_errors(blob.label):
         file.visititems(visit)
-    return found
+    return datasets
 
 
 @contextmanager

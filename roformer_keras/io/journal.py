@@ -78,14 +78,14 @@ def locked(output: str | os.PathLike) -> Iterator[None]:
 
 def fingerprints(paths: Iterable[str | os.PathLike]) -> list[list]:
     """Path, size and modification time of each file, sorted by path."""
-    found = []
+    stamps = []
     for path in sorted({os.fspath(path) for path in paths}):
         try:
             status = os.stat(path)
         except OSError as error:
             raise SourceError(f"cannot read {path}: {one_line(error)}") from error
-        found.append([path, status.st_size, status.st_mtime_ns])
-    return found
+        stamps.append([path, status.st_size, status.st_mtime_ns])
+    return stamps
 
 
 def digest(content) -> str:
@@ -238,11 +238,11 @@ class AppendedFile:
 
         `sync` waits until they are on the disk.
         """
-        rest = memoryview(data)
+        remaining = memoryview(data)
         with self._errors():
             try:
-                while rest:
-                    rest = rest[self._file.write(rest) :]
+                while remaining:
+                    remaining = remaining[self._file.write(remaining) :]
                 if sync:
                     os.fsync(self._file.fileno())
             except BaseException:

@@ -49,12 +49,12 @@ def strict_json(text: str | bytes) -> Any:
 
 
 def _unique_keys(pairs):
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key {twice!r:.60} is there twice")
-    return found
+    return content
 
 
 def _no_constant(name):

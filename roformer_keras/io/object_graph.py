@@ -39,8 +39,8 @@ def parse_object_graph(data: bytes) -> dict[str, tuple[str, str]]:
                 keys[-1].append(fields[3][-1].decode())
                 names[keys[-1][-1]] = fields[2][-1].decode()
     paths = _paths_in_layers([_read_children(node, len(nodes)) for node in nodes])
-    found = {key: path for place, path in paths.items() for key in keys[place]}
-    return {key: (name, found.get(key, "")) for key, name in names.items()}
+    by_key = {key: path for place, path in paths.items() for key in keys[place]}
+    return {key: (name, by_key.get(key, "")) for key, name in names.items()}
 
 
 def _read_children(node: dict[int, list[bytes]], count: int) -> dict[str, int]:

@@ -117,16 +117,16 @@ def _open_zip(blob, stack):
             f"{blob.label} must be a zip with one data.pkl, as torch.save writes it, "
             f"got {len(places)}: save or download it again"
         )
-    place = places[0]
-    folder = place.removesuffix("data.pkl")
+    data_file = places[0]
+    folder = data_file.removesuffix("data.pkl")
     order = f"{folder}byteorder"
     if tree.has(order) and b"".join(tree.chunks(order)) != b"little":
         raise CheckpointError(
             f"{blob.label} was saved with its bytes in another order than 'little'"
         )
-    if tree.members[place].file_size > _MAX_PICKLE:
+    if tree.members[data_file].file_size > _MAX_PICKLE:
         raise _too_long(blob)
-    found, _ = _unpickled(b"".join(tree.chunks(place)), 0, blob.label)
+    content, _ = _unpickled(b"".join(tree.chunks(data_file)), 0, blob.label)
 
     def read(storage):
         name = f"{folder}data/{storage.key}"
@@ -138,7 +138,7 @@ def _open_zip(blob, stack):
             raise _wrong_size(blob, storage, tree.members[name].file_size)
         return b"".join(tree.chunks(name))
 
-    return found, read
+    return content, read
 
 
 def _open_legacy(blob, stack):
@@ -166,8 +166,8 @@ def _open_legacy(blob, stack):
             "torch.save(model.state_dict(), path)"
         )
     keys = objects[4]
-    found = objects[3]
-    tensors = found.values() if isinstance(found, dict) else ()
+    content = objects[3]
+    tensors = content.values() if isinstance(content, dict) else ()
     storages = {t.storage.key: t.storage for t in tensors if isinstance(t, _Tensor)}
     is_list = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
     if not is_list or {*keys} != {*storages}:
@@ -188,7 +188,7 @@ def _open_legacy(blob, stack):
                 f"{blob.label} ends after {len(blob):,} bytes, within storage "
                 f"{str(key)[:40]!r}: it is truncated, download it again"
             )
-    return found, lambda storage: blob.read(places[storage.key], storage.size)
+    return content, lambda storage: blob.read(places[storage.key], storage.size)
 
 
 def _too_long(blob):

@@ -266,7 +266,7 @@ def _find_prefix(path: Path) -> tuple["_FolderTree", _Candidate]:
 
 def _choose(tree) -> _Candidate:
     for folders in tree.levels():
-        found = [
+        matching = [
             candidate
             for folder in folders
             if not _is_stranger(folder)
@@ -275,18 +275,21 @@ def _choose(tree) -> _Candidate:
         # A Dense of sentence-transformers, or a head, belongs to the model next to it.
         modules = {
             name
-            for candidate in found
+            for candidate in matching
             for role, name in candidate.parts.items()
             if role in SENTENCE_PARTS or role in _KERAS_HEAD
         }
-        found = [candidate for candidate in found if candidate.name not in modules]
-        if len(found) > 1:
-            shown = ", ".join(sorted(c.name or "." for c in found))
+        matching = [
+            candidate for candidate in matching if candidate.name not in modules
+        ]
+        if len(matching) > 1:
+            shown = ", ".join(sorted(c.name or "." for c in matching))
             raise SourceError(
-                f"{tree.label} holds {len(found)} checkpoints: {shown}; {tree.advice}"
+                f"{tree.label} holds {len(matching)} checkpoints: {shown}; "
+                f"{tree.advice}"
             )
-        if found:
-            return found[0]
+        if matching:
+            return matching[0]
     names, zips = (
         [name for name in names if not _is_stranger(name)] for names in tree.inventory()
     )
@@ -296,14 +299,14 @@ def _choose(tree) -> _Candidate:
 
 def _candidates(tree, folder: str) -> list[_Candidate]:
     names = [name for name in tree.files(folder) if not _is_stranger(name)]
-    found = []
+    candidates = []
     if {_PRESET_PARTS["config"], _PRESET_PARTS["weights"]} <= set(names):
-        found.append(_preset(tree, folder))
+        candidates.append(_preset(tree, folder))
         names = [name for name in names if name not in _PRESET_PARTS.values()]
     elif huggingface := _huggingface(tree, folder):
         # Such folders hold the same weights in several formats.
         return [huggingface]
-    return found + [c for name in names if (c := _candidate(tree, folder, name))]
+    return candidates + [c for name in names if (c := _candidate(tree, folder, name))]
 
 
 def _huggingface(tree, folder: str, wanted: str | None = None) -> _Candidate | None:
@@ -471,17 +474,19 @@ def _is_keras(path: Path) -> bool:
 def _some(names: list[str]) -> str:
     if not names:
         return "nothing"
-    rest = f" and {len(names) - 10:,} more" if len(names) > 10 else ""
-    return ", ".join(names[:10]) + rest
+    omitted = f" and {len(names) - 10:,} more" if len(names) > 10 else ""
+    return ", ".join(names[:10]) + omitted
 
 
 def _absent(path: Path) -> SourceError:
-    place = path.absolute().parent
+    folder = path.absolute().parent
     wanted = path.name
-    while not os.path.isdir(place):
-        place, wanted = place.parent, place.name
-    close = difflib.get_close_matches(wanted, os.listdir(place), n=3)
-    hint = f"did you mean {' or '.join(close)}" if close else f"{place} has no {wanted}"
+    while not os.path.isdir(folder):
+        folder, wanted = folder.parent, folder.name
+    close = difflib.get_close_matches(wanted, os.listdir(folder), n=3)
+    hint = (
+        f"did you mean {' or '.join(close)}" if close else f"{folder} has no {wanted}"
+    )
     return SourceError(f"{path} does not exist; {hint}")
 
 

@@ -91,16 +91,17 @@ def resolve_level(tokens, level):
         raise ConfigurationError(
             f"level must be {' or '.join(map(repr, _LEVELS))} or None, got {level!r}"
         )
-    found = vocabulary_level(tokens)
+    actual = vocabulary_level(tokens)
     count = f"{count_words(tokens)} of its {len(tokens)} tokens are Chinese words"
-    if level is None and found is None:
+    if level is None and actual is None:
         raise VocabularyError(
             f"the vocabulary does not show its level, for {count}; pass "
             "level='character' or level='word'"
         )
-    if level is not None and found not in (None, level):
+    if level is not None and actual not in (None, level):
         raise VocabularyError(
-            f"level={level!r} contradicts the vocabulary, which is of level {found!r}: "
+            f"level={level!r} contradicts the vocabulary, which is of level "
+            f"{actual!r}: "
             f"{count}; leave level out, or use the vocabulary of the checkpoint"
         )
-    return level or found
+    return level or actual

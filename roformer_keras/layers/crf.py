@@ -329,16 +329,16 @@ def _path_score(tags, scores, transitions, visible):
     num_tags = scores.shape[-1]
     tags = ops.where(visible, tags, _NO_TAG)
     is_tag = ops.one_hot(tags, num_tags, dtype="bool")
-    own = ops.sum(ops.where(is_tag, scores, 0.0), axis=(1, 2))
+    tag_scores = ops.sum(ops.where(is_tag, scores, 0.0), axis=(1, 2))
     # Positions that are left out go to the end, where no tag follows.
     length = ops.shape(tags)[1]
-    place = ops.arange(length, dtype="int32")
-    place = ops.where(visible, place, place + length)
-    tags = ops.take_along_axis(tags, ops.argsort(place, axis=1), axis=1)
+    positions = ops.arange(length, dtype="int32")
+    positions = ops.where(visible, positions, positions + length)
+    tags = ops.take_along_axis(tags, ops.argsort(positions, axis=1), axis=1)
     # (batch, length, num_tags): all zeros for no tag
     chosen = ops.one_hot(tags, num_tags, dtype="float32")
     ways = ops.matmul(chosen[:, :-1], transitions)
-    return own + ops.sum(ways * chosen[:, 1:], axis=(1, 2))
+    return tag_scores + ops.sum(ways * chosen[:, 1:], axis=(1, 2))
 
 
 # === Checks ===

@@ -18,6 +18,7 @@ import keras
 from keras import ops
 
 from roformer_keras import quirks
+from roformer_keras.layers.long_attention import predicting
 from roformer_keras.layers.position import rotary_table
 
 _held = contextvars.ContextVar("fused_operations", default=None)
@@ -32,7 +33,8 @@ def fused():
     """
     token = _held.set(FusedOperations() if _is_possible() else None)
     try:
-        yield
+        with predicting():
+            yield
     finally:
         _held.reset(token)
 
@@ -159,7 +161,7 @@ def _norm_works():
             autograph=False,
         )
         try:
-            found = norm(x).numpy()
+            result = norm(x).numpy()
         except tf.errors.OpError:
             return False
-    return abs(found - [[-1, 1], [1, -1]]).max() < 1e-5
+    return abs(result - [[-1, 1], [1, -1]]).max() < 1e-5

@@ -5,6 +5,9 @@ Here they are computed for some queries at a time, and again in the backward pas
 memory grows with the length, and not with its square.
 """
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -18,6 +21,23 @@ _ROWS = 8
 _MIN_QUERIES = 32
 
 
+_predicts = contextvars.ContextVar("predicts", default=False)
+
+
+@contextlib.contextmanager
+def predicting() -> Iterator[None]:
+    """Lets a graph without known sizes choose between blocks and all at once.
+
+    For graphs of TensorFlow that only predict: TensorFlow keeps what both ways need for
+    gradients, and converters of exported graphs do not know the blocks.
+    """
+    token = _predicts.set(True)
+    try:
+        yield
+    finally:
+        _predicts.reset(token)
+
+
 def may_be_long(query: Any) -> bool:
     """True if TensorFlow computes, and the scores may be more than `MAX_SCORES`.
 
@@ -27,7 +47,9 @@ def may_be_long(query: Any) -> bool:
     if keras.backend.backend() != "tensorflow":
         return False
     batch, heads, length, _ = query.shape
-    return length is None or is_long(batch or _ROWS, heads, length)
+    if length is None:
+        return _predicts.get()
+    return is_long(batch or _ROWS, heads, length)
 
 
 def is_long(rows: int, heads: int, length: int) -> bool:

@@ -79,8 +79,8 @@ class _SpanScores(keras.layers.Layer):
         """bool, broadcastable to the scores; None if all spans are visible."""
         visible = None
         if self.upper_triangular:
-            place = ops.arange(length)
-            visible = ops.less_equal(place[:, None], place[None, :])[None, None]
+            positions = ops.arange(length)
+            visible = ops.less_equal(positions[:, None], positions[None, :])[None, None]
         if mask is not None:
             mask = _checked_mask(mask, x_shape)
             both = ops.logical_and(mask[:, None, :, None], mask[:, None, None, :])
@@ -264,10 +264,10 @@ def multilabel_categorical_crossentropy(
     against = ops.where(visible, scores + ops.log(1.0 - targets), -np.inf)
     in_favour = ops.where(visible, ops.log(targets) - scores, -np.inf)
     # The 1 in each logarithm is one more term, exp(0).
-    one = ops.zeros_like(scores[..., :1])
+    zero = ops.zeros_like(scores[..., :1])
     return ops.logsumexp(
-        ops.concatenate([against, one], axis=-1), axis=-1
-    ) + ops.logsumexp(ops.concatenate([in_favour, one], axis=-1), axis=-1)
+        ops.concatenate([against, zero], axis=-1), axis=-1
+    ) + ops.logsumexp(ops.concatenate([in_favour, zero], axis=-1), axis=-1)
 
 
 def sparse_multilabel_categorical_crossentropy(
@@ -311,12 +311,12 @@ def _marked(numbers, rows, size):
     row = ops.arange(rows, dtype="int32")[:, None]
     is_any = ops.logical_and(numbers >= 0, numbers < size)
     # One more place for all numbers out of range.
-    place = ops.where(is_any, row * size + numbers, rows * size)
-    place = ops.reshape(place, (-1, 1))
+    index = ops.where(is_any, row * size + numbers, rows * size)
+    index = ops.reshape(index, (-1, 1))
     marks = ops.scatter_update(
         ops.zeros((rows * size + 1,), "int32"),
-        place,
-        ops.ones_like(place[:, 0]),
+        index,
+        ops.ones_like(index[:, 0]),
     )
     return ops.reshape(ops.cast(marks[:-1], "bool"), (rows, size))
 

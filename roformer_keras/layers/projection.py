@@ -65,26 +65,26 @@ class Projection(keras.layers.Dense):
         return ops.cast(kernel + scale * product, kernel.dtype)
 
     def save_own_variables(self, store):
-        own = {}
+        variables = {}
         is_lora, self.lora_enabled = self.lora_enabled, False
         try:
             # Keras would merge the factors in lower precision than `_merged`, and
             # quantize the sum again.
-            super().save_own_variables(own)
+            super().save_own_variables(variables)
         finally:
             self.lora_enabled = is_lora
         if is_lora:
             if self.quantization_mode is None:
-                own["0"] = self._merged(1.0)
-            own.update({name: getattr(self, name) for name in _FACTORS})
-        for name, value in own.items():
+                variables["0"] = self._merged(1.0)
+            variables.update({name: getattr(self, name) for name in _FACTORS})
+        for name, value in variables.items():
             store[name] = value
 
     def load_own_variables(self, store):
-        own = {name: store[name] for name in store.keys()}  # noqa: SIM118
-        factors = {name: own.pop(name) for name in _FACTORS if name in own}
+        variables = {name: store[name] for name in store.keys()}  # noqa: SIM118
+        factors = {name: variables.pop(name) for name in _FACTORS if name in variables}
         if not self.lora_enabled:
-            super().load_own_variables(own)
+            super().load_own_variables(variables)
             return
         if not factors:
             # A new layer's.
@@ -92,7 +92,7 @@ class Projection(keras.layers.Dense):
                 "lora_kernel_a": ops.convert_to_numpy(self.lora_kernel_a),
                 "lora_kernel_b": ops.zeros(self.lora_kernel_b.shape),
             }
-        super().load_own_variables(own)
+        super().load_own_variables(variables)
         for name, value in factors.items():
             getattr(self, name).assign(value)
         if self.quantization_mode is None:

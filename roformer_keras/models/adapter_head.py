@@ -66,11 +66,11 @@ def matched_head(
     for name in {**rows, **head}:
         row = rows[name][0] if name in rows else None
         expected = None if row is None else _shape(row)
-        found = head[name].shape if name in head else None
-        if found != expected:
+        shape = head[name].shape if name in head else None
+        if shape != expected:
             raise CheckpointError(
                 f"{label}: {name[:80]} must have the shape {expected} in the head of "
-                f"this model, got {found}: load the model that the adapter was trained "
+                f"this model, got {shape}: load the model that the adapter was trained "
                 "on"
             )
     kind, options = type(model).__name__, model.preset_options()

@@ -22,14 +22,14 @@ class KeptTokens:
             if tokens is not None:
                 check_iterable(name, tokens, "a list")
         self.keep_tokens = None if keep_tokens is None else list(keep_tokens)
-        kept = vocabulary_size if keep_tokens is None else len(self.keep_tokens)
+        count = vocabulary_size if keep_tokens is None else len(self.keep_tokens)
         _check_ids("keep_tokens", self.keep_tokens or [], vocabulary_size)
         self.compounds = []
         for compound in compound_tokens or ():
             ids, weights = _ids_and_weights(compound)
-            _check_ids("compound_tokens", ids, kept)
+            _check_ids("compound_tokens", ids, count)
             self.compounds.append((ids, weights))
-        self.count = kept + len(self.compounds)
+        self.count = count + len(self.compounds)
         if self.count == 0:
             raise ConfigurationError("keep_tokens must name at least one token")
 

@@ -34,7 +34,7 @@ def quantized_layers(model: keras.Layer) -> dict[str, QuantizedLayer]:
     Raises:
         ConfigurationError: a layer has another mode than int8 and int4.
     """
-    found = {}
+    quantized = {}
     for path, layer in _quantizable(model).items():
         mode = layer.quantization_mode
         if mode is None:
@@ -47,13 +47,13 @@ def quantized_layers(model: keras.Layer) -> dict[str, QuantizedLayer]:
         variables = {variable.name: variable for variable in layer.variables}
         names = layer.variable_serialization_spec[mode]
         config = layer.quantization_config
-        found[path] = QuantizedLayer(
+        quantized[path] = QuantizedLayer(
             mode,
             config and keras.saving.serialize_keras_object(config),
             tuple(name for name in names if name in variables),
             {name: _tensor(variables[name]) for name in names if name in variables},
         )
-    return found
+    return quantized
 
 
 def quantized_variables(layer: keras.Layer) -> set[str]:
@@ -102,9 +102,9 @@ def restore_quantized(
         by_row: bool. Whether the rows of embeddings are those that were stored;
             otherwise their own integers are computed.
     """
-    own = _quantizable(model)
+    quantizable = _quantizable(model)
     for path, stored in layers.items():
-        layer = own.get(path)
+        layer = quantizable.get(path)
         if layer is None or layer.quantization_mode is not None:
             continue
         with _quick_deletion():

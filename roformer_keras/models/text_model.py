@@ -494,15 +494,15 @@ class TextModel(PresetModel):
     @classmethod
     def _restore_backbone(cls, options):
         """Takes the backbone out of a configuration, and builds it."""
-        found = options.pop("backbone", None)
-        if isinstance(found, dict):
-            found = keras.saving.deserialize_keras_object(found)
-        if not isinstance(getattr(found, "config", None), RoFormerConfig):
+        backbone = options.pop("backbone", None)
+        if isinstance(backbone, dict):
+            backbone = keras.saving.deserialize_keras_object(backbone)
+        if not isinstance(getattr(backbone, "config", None), RoFormerConfig):
             raise ConfigurationError(
                 f"backbone of a {cls.__name__} must be a RoFormerBackbone, got "
-                f"{found!r:.80}"
+                f"{backbone!r:.80}"
             )
-        return found
+        return backbone
 
     @classmethod
     def _restore(cls, options, *arguments):

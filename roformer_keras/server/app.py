@@ -155,9 +155,9 @@ class _Routes:
 
     async def models(self) -> dict:
         """The model's name, and what it can answer."""
-        found = openai.models_answer(self._model.name, self._started)
-        found["data"][0]["abilities"] = self._model.abilities
-        return found
+        answer = openai.models_answer(self._model.name, self._started)
+        answer["data"][0]["abilities"] = self._model.abilities
+        return answer
 
     async def one_model(self, name: str) -> dict:
         """Entry of one model in `/v1/models`."""
@@ -440,8 +440,8 @@ async def _answer_invalid(request, error: RequestValidationError):
                 "application/json",
             ),
         )
-    place = ".".join(str(part) for part in first["loc"][1:]) or "the body"
-    text = f"{place:.80}: {first['msg']:.200}"
+    field = ".".join(str(part) for part in first["loc"][1:]) or "the body"
+    text = f"{field:.80}: {first['msg']:.200}"
     return await _answer_refusal(request, Refusal(422, text))
 
 

@@ -199,8 +199,8 @@ class ServedModel:
         assert isinstance(verb, Generate)
         stops = self._model._stop_ids(verb.stop_tokens)
         arguments = {**verb.arguments(), "return_scores": False}
-        found = self._model.generate(prompts, **arguments, on_step=on_step, verbose=0)
-        return [[self._written(ids, stops) for ids in texts] for texts in found]
+        written = self._model.generate(prompts, **arguments, on_step=on_step, verbose=0)
+        return [[self._written(ids, stops) for ids in texts] for texts in written]
 
     def _written(self, ids, stops):
         is_ended = ids[-1] in stops

@@ -84,8 +84,8 @@ class Guard:
 
         async def receive_body():
             nonlocal message
-            found, message = message, None
-            return await receive() if found is None else found
+            body, message = message, None
+            return await receive() if body is None else body
 
         await self._app(scope, receive_body, send)
 

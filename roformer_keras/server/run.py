@@ -51,12 +51,12 @@ def serve(
     # The address is taken first, since loading takes long.
     with _listening(host, port) as listening:
         model = load_to_serve(source, engine, max_length)
-        place = listening.getsockname()
-        shown = f"[{place[0]}]" if ":" in place[0] else place[0]
-        remark(f"{model.name} answers at http://{shown}:{place[1]}")
+        address = listening.getsockname()
+        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+        remark(f"{model.name} answers at http://{shown}:{address[1]}")
         config = uvicorn.Config(
             create_app(
-                model, options, api_key, host_names(host, place[0], allowed_hosts)
+                model, options, api_key, host_names(host, address[0], allowed_hosts)
             ),
             http=make_protocol(options),
             ws="none",

@@ -43,9 +43,9 @@ class PoemSearch:
         if self._task is None or self._has_failed():
             self._task = asyncio.create_task(self._index())
         (vector,) = await self._embed([text])
-        own = np.asarray(unit_rows(np.stack([vector])))[0]
+        query = np.asarray(unit_rows(np.stack([vector])))[0]
         done = len(self._vectors)
-        scores = np.stack(self._vectors) @ own if done else np.zeros(0)
+        scores = np.stack(self._vectors) @ query if done else np.zeros(0)
         best = np.argsort(-scores, kind="stable")[:count]
         return {
             "share": done / len(poem_rows()),

@@ -171,23 +171,23 @@ class PairThreshold(Baseline):
 
     def fit(self, texts, expected):
         learned = self.similarity.fit(texts)
-        found = self.similarity.cosines(learned, *zip(*texts, strict=True))
-        return {**learned, **best_threshold(found, expected, len(self.names))}
+        cosines = self.similarity.cosines(learned, *zip(*texts, strict=True))
+        return {**learned, **best_threshold(cosines, expected, len(self.names))}
 
     def is_valid(self, learned):
         if not isinstance(learned, dict):
             return False
-        rest = dict(learned)
-        sides = [rest.pop(name, None) for name in ("below", "above")]
+        others = dict(learned)
+        sides = [others.pop(name, None) for name in ("below", "above")]
         return (
-            _is_finite(rest.pop("threshold", None))
+            _is_finite(others.pop("threshold", None))
             and all(is_integer(side) and 0 <= side < len(self.names) for side in sides)
-            and self.similarity.is_valid(rest)
+            and self.similarity.is_valid(others)
         )
 
     def answer(self, learned, texts):
-        found = self.similarity.cosines(learned, *zip(*texts, strict=True))
-        is_above = found >= learned["threshold"]
+        cosines = self.similarity.cosines(learned, *zip(*texts, strict=True))
+        is_above = cosines >= learned["threshold"]
         return np.where(is_above, learned["above"], learned["below"])
 
     def describe(self, learned):
@@ -237,8 +237,8 @@ class NearerText(_BySimilarity):
 
     def answer(self, learned, texts):
         anchors, second, third = zip(*texts, strict=True)
-        found = self.similarity.cosines(learned, [*anchors] * 2, [*second, *third])
-        return (found[len(texts) :] > found[: len(texts)]).astype("int64")
+        cosines = self.similarity.cosines(learned, [*anchors] * 2, [*second, *third])
+        return (cosines[len(texts) :] > cosines[: len(texts)]).astype("int64")
 
 
 class MostSimilarChoice(_BySimilarity):
@@ -249,9 +249,9 @@ class MostSimilarChoice(_BySimilarity):
 
     def answer(self, learned, texts):
         pairs = [("".join(row[:-1]), choice) for row in texts for choice in row[-1]]
-        found = self.similarity.cosines(learned, *zip(*pairs, strict=True))
+        cosines = self.similarity.cosines(learned, *zip(*pairs, strict=True))
         ends = np.cumsum([len(row[-1]) for row in texts])
-        return np.array([part.argmax() for part in np.split(found, ends[:-1])])
+        return np.array([part.argmax() for part in np.split(cosines, ends[:-1])])
 
 
 class NearestTexts(Baseline):
@@ -292,11 +292,11 @@ class MostFrequent(Baseline):
     def is_valid(self, learned):
         if not isinstance(learned, dict) or learned.keys() != {"most_frequent"}:
             return False
-        found = learned["most_frequent"]
+        flags = learned["most_frequent"]
         if not self.multi_label:
-            return is_integer(found) and 0 <= found < self.count
-        is_list = isinstance(found, list) and len(found) == self.count
-        return is_list and all(one in (0, 1) for one in found)
+            return is_integer(flags) and 0 <= flags < self.count
+        is_list = isinstance(flags, list) and len(flags) == self.count
+        return is_list and all(one in (0, 1) for one in flags)
 
     def answer(self, learned, texts):
         return np.array([learned["most_frequent"]] * len(texts))

@@ -67,10 +67,10 @@ def evaluate_task(
             )
     baselines = [(one, learned[one.name]) for one in own_baselines]
     model = task.found_answers(texts, verbose)
-    found = [(model, figures)]
+    rows = [(model, figures)]
     for one, own in baselines:
-        found.append((one.answer(own, texts), one.figures or figures))
-    measured, *others = _measure(measure, expected, found)
+        rows.append((one.answer(own, texts), one.figures or figures))
+    measured, *others = _measure(measure, expected, rows)
     shown = {
         one.name: {**other, **one.describe(own)}
         for (one, own), other in zip(baselines, others, strict=True)
@@ -104,27 +104,27 @@ def _measure(
     for answers, names in found:
         report = measure.report(expected, answers)
         # With classes that never come, or equal numbers, a figure may be undefined.
-        own = {name: report[name] for name in names if report[name] is not None}
+        figures = {name: report[name] for name in names if report[name] is not None}
         if report["rows"] != len(expected):
-            own = {"rows": report["rows"], **own}
+            figures = {"rows": report["rows"], **figures}
         intervals = {
             name: wilson_interval(is_right)
             for name, is_right in measure.rights(expected, answers).items()
         }
-        reports.append({**own, "intervals": intervals})
+        reports.append({**figures, "intervals": intervals})
         weighted.append(measure.weighted(expected, answers) or (lambda weights: {}))
     drawn = bootstrap_intervals(len(expected), weighted)
-    for (_, names), report, own in zip(found, reports, drawn, strict=True):
-        own = {**report["intervals"], **own}
+    for (_, names), report, figures in zip(found, reports, drawn, strict=True):
+        figures = {**report["intervals"], **figures}
         report["intervals"] = {
-            name: own[name] for name in names if name in report and name in own
+            name: figures[name] for name in names if name in report and name in figures
         }
     return reports
 
 
 def _remark(name, model, baseline, figures):
     """Sentence about a baseline that the model does not clearly beat, or None."""
-    figure = next((own for own in figures if own in baseline), None)
+    figure = next((shared for shared in figures if shared in baseline), None)
     if figure is None:
         return None
     value, shown = baseline[figure], figure.replace("_", " ")

@@ -51,8 +51,8 @@ def bootstrap_intervals(
         None if it is undefined in most of them, or with less than two rows.
     """
     stats = import_extra("scipy.stats", "a confidence interval")
-    one = np.ones((1, rows))
-    names = [tuple(figures(one)) for figures in measured]
+    unit_weights = np.ones((1, rows))
+    names = [tuple(figures(unit_weights)) for figures in measured]
     samples = max(_MIN_SAMPLES, min(_MAX_SAMPLES, _ALL_ROWS // max(1, rows)))
     if rows < 2 or not any(names):
         return [dict.fromkeys(own) for own in names]
@@ -70,7 +70,7 @@ def bootstrap_intervals(
     with warnings.catch_warnings():
         # Of samples in which a figure is undefined; they are left out below.
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
-        found = stats.bootstrap(
+        result = stats.bootstrap(
             (np.arange(rows),),
             statistic,
             n_resamples=samples,
@@ -80,7 +80,7 @@ def bootstrap_intervals(
             method="percentile",
             rng=np.random.default_rng(_SEED),
         ).bootstrap_distribution
-    ends = iter([_ends(values) for values in found])
+    ends = iter([_ends(values) for values in result])
     return [{name: next(ends) for name in own} for own in names]
 
 

@@ -121,7 +121,7 @@ def parse_answers(value, text: str) -> list:
         raise ConfigurationError(
             f"answers in objects must have text and answer_start, got {value!r:.80}"
         ) from error
-    found = []
+    answers = []
     for answer, start in pairs:
         if not isinstance(answer, str) or not is_integer(start):
             raise ConfigurationError(
@@ -129,8 +129,8 @@ def parse_answers(value, text: str) -> list:
                 f"answer_start, got {answer!r:.60} and {start!r:.60}"
             )
         stands = start >= 0 and answer and text.startswith(answer, start)
-        found.append((start, start + len(answer)) if stands else answer)
-    return list(dict.fromkeys(found))
+        answers.append((start, start + len(answer)) if stands else answer)
+    return list(dict.fromkeys(answers))
 
 
 def class_names(num_classes, classes, minimum: int) -> tuple[int, list | None]:
@@ -269,7 +269,7 @@ def single_labels(y: Any, num_classes: int) -> Any:
     """
     if getattr(y, "ndim", 1) == 2:
         y = np.asarray(y)
-    found = []
+    labels_found = []
     for row, label in enumerate(y):
         if isinstance(label, list | tuple | np.ndarray) and np.ndim(label) == 1:
             values = list(label)
@@ -284,8 +284,8 @@ def single_labels(y: Any, num_classes: int) -> Any:
                 label = _numbers(values).index(1)
             elif len(values) == 1:
                 label = values[0]
-        found.append(label)
-    return found
+        labels_found.append(label)
+    return labels_found
 
 
 def _numbers(values):

@@ -161,14 +161,14 @@ class RoFormerMultipleChoice(VectorTask):
         return [MostFrequentChoice(), *similar]
 
     def to_json(self, texts: list[tuple[Any, ...]], **options: Any) -> list[dict]:
-        found = self.choose(texts, probabilities=True, verbose=0, **options)
+        probabilities = self.choose(texts, probabilities=True, verbose=0, **options)
         return [
             {
                 "label": int(row.argmax()),
                 "choice": choices[row.argmax()],
                 "probabilities": list(map(rounded, row)),
             }
-            for (*_, choices), row in zip(texts, found, strict=True)
+            for (*_, choices), row in zip(texts, probabilities, strict=True)
         ]
 
     # === Answering ===
@@ -200,8 +200,8 @@ class RoFormerMultipleChoice(VectorTask):
             of them.
         """
         function = _softmax if probabilities else _best
-        found = map(function, self.predict(x, **kwargs))
-        return found if isinstance(x, Iterator) else list(found)
+        answers = map(function, self.predict(x, **kwargs))
+        return answers if isinstance(x, Iterator) else list(answers)
 
     def _split_outputs(self, outputs, rows, numbers):
         """The scores of each row, without padding."""
@@ -312,9 +312,9 @@ def _encode(tokenizer, row, max_length):
     choices = [_cut(ids, half) for ids in choices]
     longest = max(map(len, choices))
     if question:
-        own = tokenizer.encode(question[0])[0][1:]
+        question_ids = tokenizer.encode(question[0])[0][1:]
         # A lone [SEP] would be no question.
-        question = _cut(own, half - longest) if half - longest > 1 else []
+        question = _cut(question_ids, half - longest) if half - longest > 1 else []
     keeps_mask = MASK in context
     first = tokenizer.encode(context, keep_mask=keeps_mask)[0]
     room, start = max_length - longest - len(question), 1

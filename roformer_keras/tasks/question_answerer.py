@@ -114,11 +114,11 @@ class RoFormerQuestionAnswerer(TextTask):
     ) -> Any:
         if isinstance(value, str) and not value.strip():
             return None
-        found = []
+        answers = []
         for answer in parse_answers(value, texts[1]):
-            found += _places(answer, texts[1])
-        found = list(dict.fromkeys(found))
-        return found if len(found) > 1 else next(iter(found), None)
+            answers += _places(answer, texts[1])
+        answers = list(dict.fromkeys(answers))
+        return answers if len(answers) > 1 else next(iter(answers), None)
 
     @classmethod
     def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -129,15 +129,15 @@ class RoFormerQuestionAnswerer(TextTask):
         return AnswerMeasure()
 
     def expected_answers(self, texts: list[tuple[str, ...]], labels: list) -> Any:
-        found = []
+        expected = []
         for (_, text), label in zip(texts, labels, strict=True):
             answers = tuple(text[slice(*place)] for place in _places(label, text))
-            found.append(answers if len(answers) > 1 else next(iter(answers), None))
-        return found
+            expected.append(answers if len(answers) > 1 else next(iter(answers), None))
+        return expected
 
     def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
-        found = self.answer(texts, verbose=verbose)
-        return [None if span is None else span.text for span in found]
+        spans = self.answer(texts, verbose=verbose)
+        return [None if span is None else span.text for span in spans]
 
     def baselines(self, text_count: int) -> list[Baseline]:
         return [NoAnswer(), BestSentence()]
@@ -145,10 +145,10 @@ class RoFormerQuestionAnswerer(TextTask):
     def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
         lines = []
         for span in self.answer(texts, verbose=0, **options):
-            found = span and span.to_json()
-            if found:
-                del found["label"]
-            lines.append({"answer": found})
+            answer = span and span.to_json()
+            if answer:
+                del answer["label"]
+            lines.append({"answer": answer})
         return lines
 
     # === Answering ===

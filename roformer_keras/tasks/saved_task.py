@@ -75,20 +75,20 @@ class SavedTask(TextModel):
             if max_length is not None:
                 options["max_length"] = max_length
             names = inspect.signature(cls.__init__).parameters
-            own = {name: options.pop(name) for name in names if name in options}
+            arguments = {name: options.pop(name) for name in names if name in options}
             is_saved = checkpoint.model == cls.__name__
             if is_saved:
                 saved = checkpoint.model_options
                 check_options(cls, saved, checkpoint.label)
-                own = {**saved, **own}
+                arguments = {**saved, **arguments}
             is_whole = isinstance(config, RoFormerConfig)
             if not (is_whole or checkpoint.is_task or "attention" in options):
                 cls._refuse_causal(checkpoint)
             backbone = RoFormerBackbone.from_preset(
                 checkpoint, config=config, **options
             )
-            tokenizer = own.pop("tokenizer", None) or backbone.text_tokenizer()
-            model = cls(backbone, tokenizer, **own)
+            tokenizer = arguments.pop("tokenizer", None) or backbone.text_tokenizer()
+            model = cls(backbone, tokenizer, **arguments)
             if is_saved:
                 model._read_head(checkpoint)
         return model
@@ -114,10 +114,10 @@ class SavedTask(TextModel):
     def check_saved_options(self, saved: Mapping, label: str) -> None:
         for name, own in self.preset_options().items():
             # Lengths are cut as this model cuts them; a file has lists of tuples.
-            found = saved.get(name, own)
-            if name != "max_length" and _plain(own) != _plain(found):
+            stored = saved.get(name, own)
+            if name != "max_length" and _plain(own) != _plain(stored):
                 raise ConfigurationError(
-                    f"{label} was saved with {name}={found!r}, and this model has "
+                    f"{label} was saved with {name}={stored!r}, and this model has "
                     f"{name}={own!r}: load it by from_preset"
                 )
 
@@ -185,7 +185,7 @@ class SavedTask(TextModel):
 
     def _merged_kernels(self):
         """Kernels of the head with their LoRA added, by tensor name."""
-        found = {}
+        kernels = {}
         for path, layer in layers_by_path(self).items():
             is_head = f"{path}/kernel" in self._head_weights()
             if not (is_head and getattr(layer, "lora_enabled", False)):
@@ -196,10 +196,10 @@ class SavedTask(TextModel):
                     "before quantization"
                 )
             kernel = keras.ops.convert_to_numpy(layer.kernel)
-            found[f"{TASK_PREFIX}{path}/kernel"] = Tensor(
+            kernels[f"{TASK_PREFIX}{path}/kernel"] = Tensor(
                 kernel.shape, str(kernel.dtype), lambda kernel=kernel: kernel
             )
-        return found
+        return kernels
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

@@ -96,9 +96,9 @@ class RoFormerSpanExtractor(SpanTask):
         for row, spans in enumerate(self.spans_of(y, rows)):
             found = set()
             for start, end, label in spans:
-                place = rows.tokens_of(row, start, end)
-                if place is not None:
-                    found.add((self.labels.index(label), *place))
+                tokens = rows.tokens_of(row, start, end)
+                if tokens is not None:
+                    found.add((self.labels.index(label), *tokens))
             targets.append(np.array(sorted(found), "int32").reshape(-1, 3))
         return targets
 
@@ -107,10 +107,10 @@ class RoFormerSpanExtractor(SpanTask):
     ) -> np.ndarray:
         # Equal for all batches: Keras takes a size for fixed if the first two agree.
         count = max(1, *map(len, targets))
-        found = np.full((len(numbers), count, 3), -1)
+        targets_of_batch = np.full((len(numbers), count, 3), -1)
         for place, number in enumerate(numbers):
-            found[place, : len(targets[number])] = targets[number]
-        return found.astype("int32")
+            targets_of_batch[place, : len(targets[number])] = targets[number]
+        return targets_of_batch.astype("int32")
 
     def _find_spans(self, outputs, rows, numbers):
         outputs = ops.convert_to_numpy(outputs)

@@ -50,16 +50,16 @@ class SpanTask(TextTask):
 
     def spans_of(self, y: Texts, rows: SpanRows) -> list[list[tuple[int, int, str]]]:
         """Checked labels of all rows: lists of (start, end, label)."""
-        found = []
+        spans = []
         for row, labels in enumerate(y):
             text = rows.texts[row][-1]
-            found.append(as_spans(labels, text, row, tags_of(self.labels)))
-            for _, _, label in found[-1]:
+            spans.append(as_spans(labels, text, row, tags_of(self.labels)))
+            for _, _, label in spans[-1]:
                 if label not in self.labels:
                     raise ConfigurationError(
                         f"a label must be one of {self.labels}, got {label!r}", row=row
                     )
-        return found
+        return spans
 
     @classmethod
     def parse_label(
@@ -94,8 +94,10 @@ class SpanTask(TextTask):
         return [CharacterTags(self.may_nest)]
 
     def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
-        found = self.extract(texts, verbose=0, **options)
-        return [{"spans": [span.to_json() for span in spans]} for spans in found]
+        spans_of_texts = self.extract(texts, verbose=0, **options)
+        return [
+            {"spans": [span.to_json() for span in spans]} for spans in spans_of_texts
+        ]
 
     @overload
     def extract(self, x: Iterator, **kwargs: Any) -> Iterator[list[Span]]: ...
@@ -155,10 +157,10 @@ class TextTokens(keras.layers.Layer):
         self.special_ids = list(special_ids)
 
     def call(self, token_ids):
-        found = ops.not_equal(token_ids, 0)
+        is_token = ops.not_equal(token_ids, 0)
         for special in self.special_ids:
-            found = ops.logical_and(found, ops.not_equal(token_ids, special))
-        return found
+            is_token = ops.logical_and(is_token, ops.not_equal(token_ids, special))
+        return is_token
 
     def write_network(self, writer, token_ids):
         """As `NetworkWriter` asks for it."""

@@ -39,10 +39,10 @@ class SpanRows(Rows):
 
     def visible(self, numbers: Sequence[int], width: int) -> np.ndarray:
         """bool `(rows, width)`: where tokens of the text are."""
-        found = np.zeros((len(numbers), width), bool)
+        visible = np.zeros((len(numbers), width), bool)
         for place, number in enumerate(numbers):
-            found[place, : self.lengths[number]] = self.offsets(number)[:, 0] >= 0
-        return found
+            visible[place, : self.lengths[number]] = self.offsets(number)[:, 0] >= 0
+        return visible
 
     def tokens_of(self, number: int, start: int, end: int) -> tuple[int, int] | None:
         """The first and the last token of a span.
@@ -54,10 +54,10 @@ class SpanRows(Rows):
             None if a token of the span was cut off, or if it has none at all.
         """
         uncut = self._uncut[self.owners[number]]
-        own = uncut[(uncut[:, 1] > start) & (uncut[:, 0] < end)]
-        if not len(own):
+        overlapping = uncut[(uncut[:, 1] > start) & (uncut[:, 0] < end)]
+        if not len(overlapping):
             return None
-        start, end = max(start, own[0, 0]), min(end, own[-1, 1])
+        start, end = max(start, overlapping[0, 0]), min(end, overlapping[-1, 1])
         starts, ends = self.offsets(number).T
         inside = np.flatnonzero((starts >= 0) & (ends > start) & (starts < end))
         is_whole = (
@@ -95,13 +95,13 @@ def tags_of_spans(
     Raises:
         ConfigurationError: spans overlap, or a span has no token of its own.
     """
-    found = np.where(rows.offsets(number)[:, 0] >= 0, tags["O"], -1).astype("int32")
+    numbers = np.where(rows.offsets(number)[:, 0] >= 0, tags["O"], -1).astype("int32")
     end_before = 0
     for start, end, label in sorted(spans):
-        place = rows.tokens_of(number, start, end)
-        if place is None:
+        tokens = rows.tokens_of(number, start, end)
+        if tokens is None:
             continue
-        first, last = place
+        first, last = tokens
         if start < end_before:
             raise ConfigurationError(
                 f"spans must not overlap, got {label} from {start} to {end}",
@@ -109,7 +109,7 @@ def tags_of_spans(
                 hint="use RoFormerSpanExtractor, which finds nested spans",
             )
         end_before = end
-        if found[first] != tags["O"]:
+        if numbers[first] != tags["O"]:
             # Part of the neighbour's last token.
             first += 1
         if first > last:
@@ -122,6 +122,6 @@ def tags_of_spans(
                     "RoFormerSpanExtractor"
                 ),
             )
-        found[first] = tags[f"B-{label}"]
-        found[first + 1 : last + 1] = tags[f"I-{label}"]
-    return found
+        numbers[first] = tags[f"B-{label}"]
+        numbers[first + 1 : last + 1] = tags[f"I-{label}"]
+    return numbers

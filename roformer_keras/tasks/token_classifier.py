@@ -106,10 +106,10 @@ class RoFormerTokenClassifier(SpanTask):
     def batch_targets(
         self, targets: Any, numbers: Sequence[int] | np.ndarray, inputs: dict[str, Any]
     ) -> np.ndarray:
-        found = np.full(inputs["token_ids"].shape, -1, "int32")
+        tags = np.full(inputs["token_ids"].shape, -1, "int32")
         for place, number in enumerate(numbers):
-            found[place, : len(targets[number])] = targets[number]
-        return found
+            tags[place, : len(targets[number])] = targets[number]
+        return tags
 
     def batch_weights(self, weights: np.ndarray, targets: Any) -> np.ndarray:
         # The field's loss is one of rows, the other one of tokens.

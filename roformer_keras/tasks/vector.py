@@ -71,11 +71,11 @@ class VectorTask(TextTask):
 
     def _labels(self, x, activation, label, probabilities, **kwargs):
         """`label` of the probabilities of each row, or the probabilities."""
-        found = self._convert(activation, self.predict(x, **kwargs))
+        converted = self._convert(activation, self.predict(x, **kwargs))
         if probabilities:
-            return found
-        labels = map(label, found)
-        return labels if isinstance(found, Iterator) else list(labels)
+            return converted
+        labels = map(label, converted)
+        return labels if isinstance(converted, Iterator) else list(labels)
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

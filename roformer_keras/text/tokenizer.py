@@ -219,8 +219,8 @@ class RoFormerTokenizer:
                     f"startswith must name tokens of the vocabulary, got {token!r}"
                 )
         first = dict.fromkeys(startswith)
-        rest = [t for t in self._tokens if t not in first and not _is_redundant(t)]
-        keep_tokens = [self._ids[token] for token in [*startswith, *rest]]
+        others = [t for t in self._tokens if t not in first and not _is_redundant(t)]
+        keep_tokens = [self._ids[token] for token in [*startswith, *others]]
         return self.subset(keep_tokens), keep_tokens
 
     @classmethod

@@ -170,9 +170,9 @@ class FinetuningRun(ResumableRun):
     def _make_task(self):
         """The task on its checkpoint, frozen and with LoRA as the settings say."""
         settings, task_class = self.settings, self.data.task_class
-        own = set(inspect.signature(task_class.__init__).parameters)
-        own -= {"self", "backbone", "tokenizer", "max_length", "kwargs"}
-        check_names(settings.task, "option", settings.options, sorted(own))
+        arguments = set(inspect.signature(task_class.__init__).parameters)
+        arguments -= {"self", "backbone", "tokenizer", "max_length", "kwargs"}
+        check_names(settings.task, "option", settings.options, sorted(arguments))
         names = {}
         if self.data.names is not None:
             names = task_class.name_options(self.data.names, settings.options)
@@ -361,12 +361,12 @@ class FinetuningRun(ResumableRun):
             name: report_on(self.model, examples, learned, verbose=self.verbose)
             for name, examples in held_out.items()
         }
-        kept = self.kept_epoch(self.progress) or self.progress["done"]
+        epoch = self.kept_epoch(self.progress) or self.progress["done"]
         if reports or train.skipped:
             metadata = {
                 "task": self.settings.task,
                 "epochs": self.progress["done"],
-                "kept epoch": kept,
+                "kept epoch": epoch,
             }
             if self.settings.holdout_by:
                 rows, total = len(self.data.valid.texts), len(train.texts)
@@ -390,7 +390,7 @@ class FinetuningRun(ResumableRun):
             self.folder / _CURVES,
             self.monitor,
             metrics[0] if metrics else None,
-            kept,
+            epoch,
         )
 
 
@@ -426,19 +426,21 @@ class _AfterEpoch(keras.callbacks.Callback):
         seconds = time.perf_counter() - self._since
         best = run.progress["best"]
         with run.final_weights():
-            found = run.team.on_first(run.evaluate)
-            if found:
-                best = run.compare(found[run.monitor], done)
-        found = {f"val_{name}": value for name, value in found.items()}
+            figures = run.team.on_first(run.evaluate)
+            if figures:
+                best = run.compare(figures[run.monitor], done)
+        figures = {f"val_{name}": value for name, value in figures.items()}
         # For Keras's bar and history.
-        logs.update((name, value) for name, value in found.items() if value is not None)
+        logs.update(
+            (name, value) for name, value in figures.items() if value is not None
+        )
         run.log.write(
             {
                 "epoch": done,
                 "learning_rate": float(self.model.optimizer.learning_rate),
                 "seconds": seconds,
                 **trained,
-                **{n: "" if value is None else value for n, value in found.items()},
+                **{n: "" if value is None else value for n, value in figures.items()},
             }
         )
         progress = {"done": done, "best": best}

@@ -221,8 +221,8 @@ def read_examples(
     assert table.labels is not None
     columns: list | None = None if table.groups is None else []
     kind = label_kind(table.labels)
-    found = Examples(str(path), [], [], [], columns, format=format, kind=kind)
-    found.skipped.extend(skipped or [])
+    examples = Examples(str(path), [], [], [], columns, format=format, kind=kind)
+    examples.skipped.extend(skipped or [])
     for row, (value, texts, line) in enumerate(
         zip(table.labels, table.texts, table.lines, strict=True)
     ):
@@ -234,19 +234,19 @@ def read_examples(
                 error = ConfigurationError(f"{error.message} in {column!r}")
             if not skips:
                 raise _error(path, line, error, format) from error
-            found.skipped.append((line, error.message))
+            examples.skipped.append((line, error.message))
             continue
-        found.texts.append(texts)
-        found.labels.append(label)
-        found.lines.append(line)
-        if found.groups is not None and table.groups is not None:
-            found.groups.append(table.groups[row])
-    if not found.texts:
-        line, reason = found.skipped[0]
+        examples.texts.append(texts)
+        examples.labels.append(label)
+        examples.lines.append(line)
+        if examples.groups is not None and table.groups is not None:
+            examples.groups.append(table.groups[row])
+    if not examples.texts:
+        line, reason = examples.skipped[0]
         raise SourceError(
-            f"{path} has no row with a label; {found.unit} {line}: {reason}"
+            f"{path} has no row with a label; {examples.unit} {line}: {reason}"
         )
-    return found
+    return examples
 
 
 def _check_classes(examples, settings):

@@ -126,8 +126,8 @@ class Team:
         if self.count == 1:
             return
         # As text: NaN is not equal to itself.
-        own = json.dumps(value, default=float, sort_keys=True)
-        if self.on_first(lambda: own) != own:
+        content = json.dumps(value, default=float, sort_keys=True)
+        if self.on_first(lambda: content) != content:
             raise ConfigurationError(
                 f"all processes must have the same {name}, and those of process "
                 f"{self.index} are not those of process 0: give all of them the same "

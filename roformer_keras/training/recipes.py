@@ -214,9 +214,11 @@ def finetune_recipe(
     settings = dataclasses.replace(settings, monitor=settings.monitor or first)
     found: dict[float, dict] = {}
     for rate in rates:
-        own = folder / f"rate-{rate:g}"
-        finetune(dataclasses.replace(settings, learning_rate=rate), own, **options)
-        reports = read_json(Blob.of_file(own / "report.json"))
+        rate_folder = folder / f"rate-{rate:g}"
+        finetune(
+            dataclasses.replace(settings, learning_rate=rate), rate_folder, **options
+        )
+        reports = read_json(Blob.of_file(rate_folder / "report.json"))
         found[rate] = {
             split: recipe_figures(recipe, reports[split])
             for split in ("valid", "test")

@@ -341,12 +341,12 @@ def report_on(
             learned=learned,
             verbose=int(verbose),
         )
-    found = {"file": examples.path, **report}
+    report_here = {"file": examples.path, **report}
     if examples.skipped:
-        found["skipped"] = [
+        report_here["skipped"] = [
             {examples.unit: line, "reason": reason} for line, reason in examples.skipped
         ]
-    return found
+    return report_here
 
 
 def write_reports(folder: Path, metadata: dict, reports: dict[str, dict]) -> str:

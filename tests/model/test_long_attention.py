@@ -70,7 +70,11 @@ def test_prediction(short, monkeypatch, name, dtype):
     signature = [tf.TensorSpec((None, None, 16), "float32")]
 
     def predict():
-        call = tf.function(lambda x: layer(x, attention_mask=mask), signature)
+        @tf.function(input_signature=signature)
+        def call(x):
+            with long_attention.predicting():
+                return layer(x, attention_mask=mask)
+
         return np.array(tf.cast(call(texts()), "float32"))
 
     found, blocks = predict(), []
