@@ -47,11 +47,11 @@ class FastInference(_Model):
 
     @property
     def engine(self) -> str:
-        """What computes texts: `"keras"`, `"openvino"` or `"openvino-int8"`.
+        """Engine that computes texts: `"keras"`, `"openvino"` or `"openvino-int8"`.
 
         Assign one of them, or `"auto"`, the default: OpenVINO where that is installed
         and Keras runs on a CPU, for models in float32 or bfloat16 that it can compute;
-        else Keras. With float weights, answers are those of Keras up to rounding; with
+        else Keras. With float weights, answers equal Keras's up to rounding; with
         `"openvino-int8"`, kernels and embeddings are rounded to 8 bits. Calls, and
         `predict` and `evaluate` of ids, are computed by Keras in any case.
 

@@ -110,8 +110,8 @@ class RoFormerPreprocessor(
 
         parts = [tf.convert_to_tensor(part, tf.string) for part in parts]
         shape = (*parts[0].shape, self.sequence_length)
-        found = tf.numpy_function(self._ids, parts, (tf.int32, tf.int32))
-        return [tf.ensure_shape(ids, shape) for ids in found]
+        ids_and_segments = tf.numpy_function(self._ids, parts, (tf.int32, tf.int32))
+        return [tf.ensure_shape(ids, shape) for ids in ids_and_segments]
 
     def _ids(self, *parts) -> tuple[np.ndarray, np.ndarray]:
         columns = [np.asarray(part, object) for part in parts]

@@ -3,7 +3,7 @@
     from bert4keras.models import build_transformer_model
     from roformer_keras.bert4keras.models import build_transformer_model
 
-Modules, names, layer names, inputs and numbers are those of bert4keras 0.11.5. Models
+Modules, names, layer names, inputs and numbers equal bert4keras 0.11.5. Models
 are Keras 3 models made of this package's layers. `backend.keras` hands out what scripts
 of Keras 2 call, see `keras2`; Keras itself stays as it is.
 """

@@ -159,8 +159,8 @@ def align(tensor: Any, axes: list[int], ndim: int | None = None) -> Any:
         ndim: number of axes of the result; by default as many as `axes` needs.
     """
     ndim = ndim or max(axes) + 1
-    places = [axis % ndim for axis in axes]
-    return ops.expand_dims(tensor, [i for i in range(ndim) if i not in places])
+    target_axes = [axis % ndim for axis in axes]
+    return ops.expand_dims(tensor, [i for i in range(ndim) if i not in target_axes])
 
 
 def reshape(tensor: Any, *args: Any) -> Any:

@@ -202,8 +202,8 @@ class BatchSplit(Layer):
         sizes = self.parts if np.ndim(self.parts) else [1] * self.parts
         batch = ops.shape(inputs)[0]
         ends = np.cumsum(sizes)
-        places = [-(-batch * int(end) // int(ends[-1])) for end in ends[:-1]]
-        starts, stops = [0, *places], [*places, batch]
+        ends_of_parts = [-(-batch * int(end) // int(ends[-1])) for end in ends[:-1]]
+        starts, stops = [0, *ends_of_parts], [*ends_of_parts, batch]
         return [inputs[a:b] for a, b in zip(starts, stops, strict=True)]
 
     def get_config(self) -> dict[str, Any]:

@@ -219,15 +219,15 @@ class BERT(Transformer):
         mask = self.compute_attention_bias(index)
         positions = self.compute_position_bias(inputs)
         arguments: dict[str, Any] = {"a_bias": None}
-        given = [inputs, inputs, inputs]
+        layer_inputs = [inputs, inputs, inputs]
         if mask is not None:
             arguments["a_bias"] = True
-            given.append(mask)
+            layer_inputs.append(mask)
         if positions is not None:
             arguments["p_bias"] = "rotary"
-            given.append(positions)
+            layer_inputs.append(positions)
         x = self.apply(
-            inputs=given,
+            inputs=layer_inputs,
             layer=MultiHeadAttention,
             arguments=arguments,
             heads=self.num_attention_heads,

@@ -106,13 +106,17 @@ class MultiHeadAttention(NodeTensors, RoPEAttention):
         if mask is not None and mask[2] is not None:
             visible = mask[2][:, None, None, :]
         for _ in range(int(a_bias or 0)):
-            given = extras.pop(0)
-            axes = {2: [2, 3], 3: [0, 2, 3], 4: [0, 1, 2, 3]}[len(given.shape)]
-            given = _backend.align(given, axes, 4)
-            if _backend.K.dtype(given) != "bool":
-                bias = given if bias is None else bias + given
+            extra_bias = extras.pop(0)
+            axes = {2: [2, 3], 3: [0, 2, 3], 4: [0, 1, 2, 3]}[len(extra_bias.shape)]
+            extra_bias = _backend.align(extra_bias, axes, 4)
+            if _backend.K.dtype(extra_bias) != "bool":
+                bias = extra_bias if bias is None else bias + extra_bias
             else:
-                visible = given if visible is None else ops.logical_and(visible, given)
+                visible = (
+                    extra_bias
+                    if visible is None
+                    else ops.logical_and(visible, extra_bias)
+                )
         if p_bias not in (None, "rotary"):
             raise ConfigurationError(f"p_bias must be None or 'rotary', got {p_bias!r}")
         output = super().call(

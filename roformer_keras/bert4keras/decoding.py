@@ -161,10 +161,10 @@ class AutoRegressiveDecoder:
             if step == 0:
                 rows = [np.repeat(one, topk, axis=0) for one in rows]
             scores = totals[:, None] + scores
-            places = scores.argpartition(-topk, axis=None)[-topk:]
-            beams, tokens = np.divmod(places, scores.shape[1])
+            best = scores.argpartition(-topk, axis=None)[-topk:]
+            beams, tokens = np.divmod(best, scores.shape[1])
             output_ids = np.concatenate([output_ids[beams], tokens[:, None]], axis=1)
-            totals = scores.reshape(-1)[places]
+            totals = scores.reshape(-1)[best]
             is_done = self._is_done(output_ids, min_ends)
             if output_ids.shape[1] < self.minlen:
                 continue

@@ -1,7 +1,7 @@
 """The functions of `keras.backend` in Keras 2, over the operations of Keras 3.
 
 Scripts import this module as `K`. Functions take tensors, arrays, and symbolic tensors;
-names and arguments are those of Keras 2.
+names and arguments follow Keras 2.
 """
 
 # Functions here hide those of Python.
@@ -291,7 +291,7 @@ def arange(start: Any, stop: Any = None, step: int = 1, dtype: str = "int32") ->
 def _random(name, shape, first, second, dtype, seed):
     """Random numbers of a seed, which NumPy draws if it is not given, as in Keras 2.
 
-    On TensorFlow they are those of Keras 2 without eager execution.
+    On TensorFlow they follow Keras 2 without eager execution.
     """
     seed = np.random.randint(10_000_000) if seed is None else seed
     dtype = dtype or keras.config.floatx()
@@ -560,9 +560,9 @@ def function(
     model = keras.Model(inputs, outputs)
 
     def call(arrays: Sequence) -> Any:
-        found = model.predict_on_batch(list(arrays[: len(inputs)]))
+        predicted = model.predict_on_batch(list(arrays[: len(inputs)]))
         if not isinstance(outputs, list | tuple):
-            return found
-        return list(found) if isinstance(found, list | tuple) else [found]
+            return predicted
+        return list(predicted) if isinstance(predicted, list | tuple) else [predicted]
 
     return call

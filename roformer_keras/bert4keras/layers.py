@@ -46,11 +46,27 @@ GlobalAveragePooling1D = keras.layers.GlobalAveragePooling1D
 custom_objects: dict[str, Any] = {
     layer.__name__: layer
     for layer in (
-        *(Add, BatchConcat, BatchSplit, BiasAdd, Concatenate1D, ConditionalRandomField),
-        *(EfficientGlobalPointer, Embedding, FeedForward, FirstToken),
-        *(GlobalMaxPooling1D, GlobalPointer, LanguageModelMask, LayerNormalization),
-        *(Loss, MaximumEntropyMarkovModel, MultiHeadAttention, PositionEmbedding),
-        *(ScaleOffset, SinusoidalPositionEmbedding, UnifiedLanguageModelMask),
+        Add,
+        BatchConcat,
+        BatchSplit,
+        BiasAdd,
+        Concatenate1D,
+        ConditionalRandomField,
+        EfficientGlobalPointer,
+        Embedding,
+        FeedForward,
+        FirstToken,
+        GlobalMaxPooling1D,
+        GlobalPointer,
+        LanguageModelMask,
+        LayerNormalization,
+        Loss,
+        MaximumEntropyMarkovModel,
+        MultiHeadAttention,
+        PositionEmbedding,
+        ScaleOffset,
+        SinusoidalPositionEmbedding,
+        UnifiedLanguageModelMask,
     )
 }
 # bert4keras's module has all layers of Keras as well.

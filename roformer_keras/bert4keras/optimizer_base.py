@@ -165,7 +165,7 @@ class ExtendableOptimizer(keras.optimizers.Optimizer):
         return learning_rate
 
     def apply_update(self, update: Update) -> None:
-        """Writes the new values of the variable and of what is kept of it."""
+        """Writes the new values of the variable and of its slots."""
         raise NotImplementedError
 
     def add_state(
@@ -204,7 +204,7 @@ class ExtendableOptimizer(keras.optimizers.Optimizer):
 
 
 def _options(optimizer):
-    """Names of what a class and its bases take, in their order."""
+    """Names of the arguments of a class and its bases, in their order."""
     names: dict[str, None] = {}
     for base in optimizer.__mro__[: optimizer.__mro__.index(ExtendableOptimizer) + 1]:
         if "__init__" in vars(base):

@@ -89,7 +89,7 @@ def text_segmentate(
     text = text.strip().strip(strips)
     if not seps or len(text) <= maxlen:
         return [text]
-    separator, rest = seps[0], seps[1:]
+    separator, other_separators = seps[0], seps[1:]
     parts = text.split(separator)
     parts[:-1] = [part + separator for part in parts[:-1]]
     pieces: list[str] = []
@@ -98,11 +98,11 @@ def text_segmentate(
         # Separators do not count here, except for the one at the end of a piece.
         size = len(part) - (place + 1 < len(parts))
         if joined and size and len(joined) + size > maxlen - 1:
-            pieces += text_segmentate(joined, maxlen, rest, strips)
+            pieces += text_segmentate(joined, maxlen, other_separators, strips)
             joined = ""
         joined += part
     if joined:
-        pieces += text_segmentate(joined, maxlen, rest, strips)
+        pieces += text_segmentate(joined, maxlen, other_separators, strips)
     return pieces
 
 

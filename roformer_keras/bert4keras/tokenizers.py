@@ -314,13 +314,13 @@ class Tokenizer(TokenizerBase):
         Returns:
             lists of int; empty for a token that is not in the text.
         """
-        characters, places = text, list(range(len(text)))
+        characters, origins = text, list(range(len(text)))
         if self._do_lower_case:
             characters, spans = normalise_with_origins(text)
-            places = [start for start, _ in spans]
+            origins = [start for start, _ in spans]
         shown = [
             (one, place)
-            for one, place in zip(characters, places, strict=True)
+            for one, place in zip(characters, origins, strict=True)
             if not (one == "\ufffd" or self._is_control(one))
         ]
         characters = "".join(one for one, _ in shown)

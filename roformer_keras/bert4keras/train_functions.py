@@ -167,9 +167,11 @@ def _arrays_of(model, batch):
     arrays = _flat(x)
     targets = _flat(y)
     ones = np.ones(len(arrays[0]), keras.config.floatx())
-    given = weights if isinstance(weights, list | tuple) else [weights] * len(targets)
-    own = [next(iter(_flat(one)), ones) for one in given]
-    return [*arrays, *targets, *own]
+    weights_by_target = (
+        weights if isinstance(weights, list | tuple) else [weights] * len(targets)
+    )
+    weight_arrays = [next(iter(_flat(one)), ones) for one in weights_by_target]
+    return [*arrays, *targets, *weight_arrays]
 
 
 def _flat(values):

@@ -151,19 +151,24 @@ def load(
     else:
         raise SourceError(f"there is no file of weights {path}")
     targets = layers_with_weights(model)
-    found = dict(stored)
-    pairs = [(x, x.name, found.pop(x.name)) for x in targets if x.name in found]
+    stored_by_name = dict(stored)
+    pairs = [
+        (x, x.name, stored_by_name.pop(x.name))
+        for x in targets
+        if x.name in stored_by_name
+    ]
     if not by_name:
         # Names that Keras gives count the layers of a process.
         unmatched = [x for x in targets if x.name not in dict(stored)]
-        if len(unmatched) != len(found):
+        if len(unmatched) != len(stored_by_name):
             raise CheckpointError(
                 f"{path}: the file has {len(stored)} layers with weights, and the "
                 f"model {len(targets)}, of which {len(pairs)} have the same name"
             )
-        names = [name for name, _ in stored if name in found]
+        names = [name for name, _ in stored if name in stored_by_name]
         pairs += [
-            (x, name, found[name]) for x, name in zip(unmatched, names, strict=True)
+            (x, name, stored_by_name[name])
+            for x, name in zip(unmatched, names, strict=True)
         ]
     assigned: list[tuple] = []
     for layer, name, weights in pairs:

@@ -87,7 +87,8 @@ def _train(settings, output, overwrite, quiet):
         from roformer_keras.training.finetune import finetune
 
         finetune(
-            *(settings, output),
+            settings,
+            output,
             callbacks=callbacks,
             overwrite=overwrite,
             verbose=shows_progress(quiet),
@@ -99,7 +100,9 @@ def _run_recipe(recipe, settings, output, overwrite, quiet):
         from roformer_keras.training.recipes import REPORT, finetune_recipe
 
         preset = finetune_recipe(
-            *(recipe, settings, output),
+            recipe,
+            settings,
+            output,
             callbacks=callbacks,
             overwrite=overwrite,
             verbose=shows_progress(quiet),

@@ -92,14 +92,14 @@ def add_flags(
     for kind in options:
         shared |= {one.name: one for one in _fields(kind)}
     fields += [dataclasses.replace(one, is_setting=False) for one in shared.values()]
-    own = list(_parameters(function))
+    parameters = list(_parameters(function))
     # A parameter of a field's name has its rule, and its help unless it has its own.
     known = {one.field: one for one in fields}
-    for one in own:
+    for one in parameters:
         field = known.get(one.name, one)
         help = one.help or field.help
         _add(parser, dataclasses.replace(one, help=help, rule=one.rule or field.rule))
-    taken = {one.name for one in own}
+    taken = {one.name for one in parameters}
     fields = [one for one in fields if one.field not in taken]
     taken |= {one.name for one in fields}
     for table, kind in (tables or {}).items():
@@ -114,8 +114,8 @@ def add_flags(
 
 def find_class(full_name: str) -> type:
     """The class of a full name, imported now."""
-    place, _, name = full_name.rpartition(".")
-    return getattr(importlib.import_module(place), name)
+    module_name, _, name = full_name.rpartition(".")
+    return getattr(importlib.import_module(module_name), name)
 
 
 def merge_flags(content: Mapping, flags: Mapping) -> dict:
@@ -166,9 +166,9 @@ def _fields(settings, table: str = "") -> Iterator[_Argument]:
     helps: dict[str, str] = {}
     for kind in reversed(settings.__mro__):
         # A class says again what an option of its base means only where that differs.
-        own = _read_docstring(kind) if kind.__doc__ else {}
+        texts = _read_docstring(kind) if kind.__doc__ else {}
         helps |= {
-            name: help for name, help in own.items() if not help.startswith("as in ")
+            name: help for name, help in texts.items() if not help.startswith("as in ")
         }
     for field in dataclasses.fields(settings):
         # A table of any options can name those of them that are flags.
@@ -229,14 +229,16 @@ def _add(parser, argument: _Argument) -> None:
             options["default"] = argument.default
         parser.add_argument(argument.name, **{"metavar": name.upper(), **options})
         return
-    table, _, own = name.rpartition(".")
+    table, _, field_name = name.rpartition(".")
     # The name of an optimizer is the flag --optimizer.
-    own = argument.rule.get("flag", table if table and own == "name" else own)
-    flags = _FLAGS.get(argument.name, [f"--{own}"])
+    field_name = argument.rule.get(
+        "flag", table if table and field_name == "name" else field_name
+    )
+    flags = _FLAGS.get(argument.name, [f"--{field_name}"])
     if options.get("action") == "store_false":
-        flags = [f"--no-{own}"]
+        flags = [f"--no-{field_name}"]
     if not options.keys() & {"action", "choices", "metavar"}:
-        options["metavar"] = own.upper()
+        options["metavar"] = field_name.upper()
     is_required = not argument.is_setting and default is _REQUIRED
     parser.add_argument(*flags, dest=argument.name, required=is_required, **options)
 

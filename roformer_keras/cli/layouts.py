@@ -18,7 +18,7 @@ JOB = f"{__name__}.JobFlags"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableLayout:
-    """How a file of texts is laid out; arguments of `data.files.read_table`.
+    """Layout of a file of texts; arguments of `data.files.read_table`.
 
     Args:
         fields: column or key of the texts (default: text).
@@ -37,7 +37,7 @@ class TableLayout:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairLayout(TableLayout):
-    """How a file of pairs is laid out.
+    """Layout of a file of pairs.
 
     Args:
         fields: keys or columns of the two texts (default: first,second, or the first
@@ -48,7 +48,7 @@ class PairLayout(TableLayout):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedLayout(TableLayout):
-    """How a file for a fine-tuned model is laid out.
+    """Layout of a file for a fine-tuned model.
 
     Args:
         fields: columns or keys of the texts (default: as in training; the first columns
@@ -63,7 +63,7 @@ class TrainedLayout(TableLayout):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobFlags:
-    """How a job runs.
+    """Options of a job.
 
     Args:
         engine: what computes; auto is openvino where it is installed and can, else

@@ -52,7 +52,7 @@ def main(arguments=None) -> int:
         arguments: words of the command, or None for those of the process.
 
     Returns:
-        int: 0 if it is done; the other codes are those of `roformer_keras.errors`.
+        int: 0 if it is done; `roformer_keras.errors` has the other codes.
 
     Example:
         >>> from roformer_keras.cli import main
@@ -133,13 +133,13 @@ def find_commands() -> dict:
 def _add_command(verbs, name, module):
     """Adds the parser of a command, without its flags yet."""
     text = inspect.getdoc(module.run) or ""
-    summary, _, rest = text.partition("\n\nArgs:")[0].partition("\n\n")
+    summary, _, description = text.partition("\n\nArgs:")[0].partition("\n\n")
     summary = summary.removesuffix(".")
     lines = [f"  roformer-keras {line}" for line in getattr(module, "EXAMPLES", ())]
     return verbs.add_parser(
         name,
         help=f"{summary[:1].lower()}{summary[1:]}",
-        description=f"{summary}.\n\n{rest}".strip(),
+        description=f"{summary}.\n\n{description}".strip(),
         epilog="\n".join(["examples:", *lines]) if lines else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -87,7 +87,8 @@ def _train(settings, output, overwrite, quiet):
         from roformer_keras.training.pretrain import pretrain
 
         model = pretrain(
-            *(settings, output),
+            settings,
+            output,
             callbacks=callbacks,
             overwrite=overwrite,
             verbose=shows_progress(quiet),

@@ -96,7 +96,10 @@ def run(
         from roformer_keras.server.run import serve as start
 
     start(
-        *(source, host, port, options),
+        source,
+        host,
+        port,
+        options,
         engine=worker_engine,
         max_length=max_length,
         api_key=api_key,

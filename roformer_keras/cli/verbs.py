@@ -144,7 +144,7 @@ class VerbCommand:
             print(self._output)
 
     def _metadata(self, rows, extras):
-        """What distinguishes this job from others on the same inputs."""
+        """Settings that distinguish this job from others on the same inputs."""
         verb = self.verb
         files = {"config": verb.config, "vocabulary": verb.vocabulary}
         # Lines of another size of batch are of the same job.

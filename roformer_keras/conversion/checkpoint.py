@@ -93,8 +93,8 @@ class Checkpoint:
     @property
     def heads(self) -> tuple[str, ...]:
         """Those of `HEADS` that have at least one tensor here."""
-        found = {head_of(name) for name in self.tensors}
-        return tuple(head for head in HEADS if head in found)
+        heads = {head_of(name) for name in self.tensors}
+        return tuple(head for head in HEADS if head in heads)
 
     @property
     def rows(self) -> dict[str, Weight]:
@@ -214,11 +214,11 @@ def weights_to_read(
         if checkpoint.format == "keras_weights":
             hints.append("the head of a task is read by load_weights of the built task")
         hints.append("if these are your own layers, leave them out, as with {ignore}")
-    found = []
+    rows_to_read = []
     absent_heads: dict[str, list[str]] = {}
     for row in rows:
         if row.name in tensors:
-            found.append(row)
+            rows_to_read.append(row)
             if tensors[row.name].shape != row.checkpoint_shape:
                 problems.append(
                     f"{row.name} has shape {tensors[row.name].shape}, expected "
@@ -236,15 +236,15 @@ def weights_to_read(
         hints.append("pass {initialize_heads:True} to start with a new one")
     if problems:
         shown = "\n  ".join(problems[:12])
-        more = f"\n  and {len(problems) - 12} more" if len(problems) > 12 else ""
+        omitted = f"\n  and {len(problems) - 12} more" if len(problems) > 12 else ""
         raise CheckpointError(
             f"{label} does not fit {kind} with {config.num_layers} layers, hidden size "
             f"{config.hidden_dim} and vocabulary {config.vocabulary_size}:\n  {shown}"
-            f"{more}",
+            f"{omitted}",
             hint=Hint("; ".join(hints), ignore=foreign) if hints else None,
         )
     check_size(checkpoint, config)
-    return tuple(found)
+    return tuple(rows_to_read)
 
 
 def check_size(checkpoint: Checkpoint, config: RoFormerConfig | Seq2SeqConfig) -> None:

@@ -166,15 +166,15 @@ def open_weights(files: SourceFiles, stack: ExitStack) -> dict[str, Tensor]:
                 f"{blob.label} names {name[:80]!r}, and next to it there is no such "
                 "shard: download the missing file"
             )
-        found = _open_file(files.parts[name], stack)
+        part = _open_file(files.parts[name], stack)
         listed = {tensor for tensor, file in index.items() if file == name}
-        if wrong := sorted(listed ^ found.keys()):
+        if wrong := sorted(listed ^ part.keys()):
             where = "in the index only" if wrong[0] in listed else "in the shard only"
             raise CheckpointError(
                 f"{files.parts[name].label} and {blob.label} must name the same "
                 f"tensors, but {wrong[0][:80]} is {where}: download both again"
             )
-        tensors |= found
+        tensors |= part
     return tensors
 
 

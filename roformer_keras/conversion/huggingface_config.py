@@ -418,11 +418,11 @@ def _find_problem(checkpoint, config, one_segment):
         "with_nsp": False,
     }
     for name, value in plain.items():
-        found = getattr(config, name)
-        if found != value and not (
-            name == "attention_key_size" and found == config.head_dim
+        actual = getattr(config, name)
+        if actual != value and not (
+            name == "attention_key_size" and actual == config.head_dim
         ):
-            return f"{name}={found!r}"
+            return f"{name}={actual!r}"
     for name in ("activation", "pooler_activation"):
         value = getattr(config, name)
         if value is not None and value not in _ACTIVATIONS.values():

@@ -350,11 +350,11 @@ def _open_tensor_bundle(files, stack):
     variables = bundle.object_names()
     if not variables:
         return _by_name("bert4keras", tensors)
-    found = {
+    by_path = {
         name: (_object_key(name, *variables.get(name, ("", ""))), tensor)
         for name, tensor in tensors.items()
     }
-    return Found("tf_object", found, lambda row: (row.layer, row.attribute))
+    return Found("tf_object", by_path, lambda row: (row.layer, row.attribute))
 
 
 def _by_name(format, tensors, **saved):
@@ -389,7 +389,7 @@ _OF_KERAS_2 = ("optimizer_weights/", "top_level_model_weights/", "model_weights/
 def _open_hdf5(files, stack):
     blob = files.parts["weights"]
     file = stack.enter_context(open_hdf5(blob))
-    found, count = {}, Counter()
+    by_name, count = {}, Counter()
     with hdf5_errors(blob.label):
         root = file.get("model_weights", file)
         if "layer_names" not in root.attrs:
@@ -402,13 +402,13 @@ def _open_hdf5(files, stack):
                 layer = group_name if is_layer else weight_name.split("/")[0]
                 name = f"{group_name}/{weight_name}"
                 tensor = hdf5_tensor(blob, name, group[weight_name])
-                found[name] = (layer, count[layer]), tensor
+                by_name[name] = (layer, count[layer]), tensor
                 count[layer] += 1
         # What no attribute names may be a weight of which a name is damaged.
         for name, tensor in hdf5_datasets(blob, root):
-            if name not in found and not name.startswith(_OF_KERAS_2):
-                found[name] = name, tensor
-    return Found("hdf5", found, lambda row: (row.layer, row.index))
+            if name not in by_name and not name.startswith(_OF_KERAS_2):
+                by_name[name] = name, tensor
+    return Found("hdf5", by_name, lambda row: (row.layer, row.index))
 
 
 # === safetensors ===

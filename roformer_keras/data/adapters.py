@@ -57,7 +57,9 @@ def prepare_data(
     if is_adapter(x):
         return x
     adapter = _KERAS.get_data_adapter(
-        *(x, y, sample_weight),
+        x,
+        y,
+        sample_weight,
         batch_size=batch_size,
         steps_per_epoch=steps,
         shuffle=shuffle,

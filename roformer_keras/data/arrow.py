@@ -147,11 +147,11 @@ def _batches(path, kind, columns):
     with arrow.memory_map(path) as source:
         if magic == b"ARROW1":
             reader = arrow.ipc.open_file(source)
-            found = map(reader.get_batch, range(reader.num_record_batches))
+            batches = map(reader.get_batch, range(reader.num_record_batches))
         else:
-            reader = found = arrow.ipc.open_stream(source)
+            reader = batches = arrow.ipc.open_stream(source)
         names = _find_columns(path, reader.schema, columns)
-        for batch in found:
+        for batch in batches:
             part = _select(path, batch, names)
             for start in range(0, part.num_rows, ROWS_AT_A_TIME):
                 yield part.slice(start, ROWS_AT_A_TIME)
@@ -172,7 +172,7 @@ def _select(path, batch, names):
 
 def _find_columns(path, schema, columns):
     """The names of the columns, checked: they exist and hold what a row can have."""
-    found = [
+    columns_found = [
         schema.names[int(name) - 1]
         if name not in schema.names
         and name.isdecimal()
@@ -181,7 +181,7 @@ def _find_columns(path, schema, columns):
         for name in columns
     ]
     twice = [name for name in schema.names if schema.names.count(name) > 1]
-    for name in (*found, *twice):
+    for name in (*columns_found, *twice):
         if schema.names.count(name) != 1:
             count = "twice" if name in schema.names else "not there"
             raise SourceError(
@@ -196,7 +196,7 @@ def _find_columns(path, schema, columns):
                 f"them, got the type {kind}",
                 hint=Hint("name another with {fields}, or convert it"),
             )
-    return found
+    return columns_found
 
 
 def _is_readable(kind):

@@ -45,12 +45,12 @@ class TextBatches(keras.utils.PyDataset):
         return len(self._batches)
 
     def __getitem__(self, number):
-        more = 0
+        extra_columns = 0
         if number == 0 and len(self._batches) > 1:
             # If the first two batches have the same width, Keras treats it as static.
             first, second = (self._widths[rows].max(0) for rows in self._batches[:2])
-            more = (first == second).astype(int)
-        return self._make_batch(self._batches[number], more)
+            extra_columns = (first == second).astype(int)
+        return self._make_batch(self._batches[number], extra_columns)
 
     @property
     def order(self) -> np.ndarray:

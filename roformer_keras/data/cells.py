@@ -105,7 +105,7 @@ def split_rows(
 
 
 def find_separator(lines: Iterable[tuple[int, str]], kind: str, path: str) -> str:
-    """What is between the cells of a text file: "," ";" "\\t", or `PLAIN`.
+    """Separator of the cells of a text file: "," ";" "\\t", or `PLAIN`.
 
     Args:
         lines: as in `split_rows`; they are read again by each loop.

@@ -106,13 +106,13 @@ def choice_columns(names: Sequence[str], field: str) -> list[int]:
         names: of all columns.
         field: str. What the choices are called; not a number.
     """
-    found = [name.strip().lower() for name in names]
+    lower_names = [name.strip().lower() for name in names]
     wanted = field.lower()
     pattern = re.compile(rf"{re.escape(wanted.removesuffix('s'))}s?_?(\d{{1,3}})")
-    matches = [pattern.fullmatch(name) for name in found]
+    matches = [pattern.fullmatch(name) for name in lower_names]
     numbered = {place: int(one[1]) for place, one in enumerate(matches) if one}
     places = sorted(numbered, key=numbered.__getitem__)
-    return [] if len(places) < MIN_CHOICES or wanted in found else places
+    return [] if len(places) < MIN_CHOICES or wanted in lower_names else places
 
 
 def gather_choices(cells: Sequence, places: Sequence[int]) -> list:
@@ -163,14 +163,16 @@ def read_c3(
     numbers = itertools.count(1)
     for file in c3_files(path):
         for place, context, question in _questions(file, encoding):
-            number, found = next(numbers), {**question, "context": context}
+            number, record = next(numbers), {**question, "context": context}
             if "choice" in question:
-                found["choices"] = choices = question["choice"]
+                record["choices"] = choices = question["choice"]
                 if "answer" in question:
-                    found["label"] = answer = question["answer"]
+                    record["label"] = answer = question["answer"]
                     if isinstance(choices, list) and answer in choices:
-                        found["label"] = choices.index(answer)
-            missing = [_C3_KEYS.get(name, name) for name in fields if name not in found]
+                        record["label"] = choices.index(answer)
+            missing = [
+                _C3_KEYS.get(name, name) for name in fields if name not in record
+            ]
             if missing:
                 yield (
                     number,
@@ -180,7 +182,7 @@ def read_c3(
                     ),
                 )
             else:
-                yield number, [found[name] for name in fields]
+                yield number, [record[name] for name in fields]
 
 
 _C3_KEYS = {"choices": "choice", "label": "answer"}

@@ -198,10 +198,10 @@ class PairEncoder(_Encoder):
             self.max_id = max(self.max_id, teacher_tokenizer.vocabulary_size - 1)
 
     def __call__(self, record):
-        more = "" if self._labels is None else " and a label"
-        if len(record) != (3 if more else 2):
+        label_part = "" if self._labels is None else " and a label"
+        if len(record) != (3 if label_part else 2):
             raise SourceError(
-                f"a record must be two texts{more}, got {len(record)} fields: "
+                f"a record must be two texts{label_part}, got {len(record)} fields: "
                 f"{record!r:.60}",
                 hint=Hint("set {fields} of the corpus"),
             )

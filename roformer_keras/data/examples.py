@@ -184,12 +184,14 @@ class EpochItems:
         """The items of a batch; all batches together are the items without end."""
         if self._by_length:
             # The last items of an epoch, too few for a batch, are left out.
-            epoch, place = divmod(number, max(1, self._size // size))
-            return [self._corpus[n] for n in self._arranged(epoch, size)[place]]
+            epoch, batch_number = divmod(number, max(1, self._size // size))
+            return [self._corpus[n] for n in self._arranged(epoch, size)[batch_number]]
         if self._whole_epochs:
-            epoch, place = divmod(number, math.ceil(self._size / size))
-            places = range(place * size, min((place + 1) * size, self._size))
-            return [self._item(epoch, n) for n in places]
+            epoch, batch_number = divmod(number, math.ceil(self._size / size))
+            item_numbers = range(
+                batch_number * size, min((batch_number + 1) * size, self._size)
+            )
+            return [self._item(epoch, n) for n in item_numbers]
         numbers = range(number * size, (number + 1) * size)
         return [self._item(*divmod(number, self._size)) for number in numbers]
 

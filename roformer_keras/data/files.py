@@ -205,7 +205,7 @@ def read_table(
         if kind == ".squad":
             names = _squad_names(path, count)[:wanted]
         keys = tuple(fields[:wanted]) or names
-        # A number is that of a field.
+        # Numbers in `groups` index `fields`.
         numbers = {str(number): key for number, key in enumerate(keys, start=1)}
         named = [numbers.get(group, group) for group in groups]
         keys = tuple(dict.fromkeys((*keys, *named)))
@@ -225,10 +225,10 @@ def read_table(
             classes=classes,
         )
     else:
-        own = [f".{one}" for one in FORMATS if one not in _NAMED]
+        endings = [f".{one}" for one in FORMATS if one not in _NAMED]
         raise SourceError(
-            f"a file of labelled texts must be {', '.join(own[:-1])} or {own[-1]}, or "
-            f"text of these with .gz or .xz after it, got {path}",
+            f"a file of labelled texts must be {', '.join(endings[:-1])} or "
+            f"{endings[-1]}, or text of these with .gz or .xz after it, got {path}",
             hint=Hint(
                 f"give {{format}} if it is one of {', '.join(FORMATS)} under another "
                 "name"
@@ -266,8 +266,10 @@ def read_table(
         if table.labels is not None:
             table.labels.append(values[count])
         if table.groups is not None:
-            found = [(max(p - count + 1, 0), _group_of(values[p])) for p in places]
-            table.groups.append(tuple(cell for cell in found if cell[1]))
+            groups_found = [
+                (max(p - count + 1, 0), _group_of(values[p])) for p in places
+            ]
+            table.groups.append(tuple(cell for cell in groups_found if cell[1]))
     if not table.texts:
         line, reason = skipped[0] if skipped else (0, "")
         unit = row_unit(path, format)
@@ -340,12 +342,12 @@ def read_records(
             "plain text such as .txt, text with or without .gz or .xz after it, got "
             f"{path}: convert it, or unpack it"
         )
-    more = () if group is None else (group,)
+    group_key = () if group is None else (group,)
     if kind in _KEYED:
-        names = (*(fields or ("text",)), *more)
+        names = (*(fields or ("text",)), *group_key)
         rows = _read_keys(path, kind, names, encoding)
     elif kind in cells.KINDS and kind != ".txt":
-        names = (*(fields or ("1",)), *more)
+        names = (*(fields or ("1",)), *group_key)
         sheet = cells.Sheet(path, kind, name_places(path, format), encoding)
         rows = sheet.stream(names, header)
     elif fields or group is not None:
@@ -424,11 +426,11 @@ def _read_keys(path, kind, keys, encoding, has_tokens=False):
     """Line or row numbers and the values of some keys, or a SourceError."""
     if kind in _OBJECTS:
         return read_objects(path, kind, keys, encoding)
-    own = {
+    own_keys = {
         ".squad": squad.read_questions,
         ".c3": choices.read_c3,
         ".chid": choices.read_chid,
     }
-    if kind in own:
-        return own[kind](path, keys, encoding)
+    if kind in own_keys:
+        return own_keys[kind](path, keys, encoding)
     return arrow.read_columns(path, kind, keys, has_tokens)

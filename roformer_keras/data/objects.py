@@ -34,9 +34,9 @@ def read_objects(
     for line, text in read_lines(path, encoding):
         if text.isspace():
             continue
-        place = place_line(line, path)
+        line_place = place_line(line, path)
         try:
-            yield line, _values_of(parse_object(text, place), keys, place)
+            yield line, _values_of(parse_object(text, line_place), keys, line_place)
         except SourceError as error:
             yield line, error
 
@@ -74,13 +74,13 @@ def _read_list(path, keys, encoding):
     if "\\u" in text:
         check_unicode(content, name, SourceError)
     for number, found in enumerate(content, start=1):
-        place = f"row {number} of {name}"
+        row_place = f"row {number} of {name}"
         try:
             if not isinstance(found, dict):
                 raise SourceError(
-                    f"{place} must be an object, got {found!r:.60}", hint=_LAYOUT
+                    f"{row_place} must be an object, got {found!r:.60}", hint=_LAYOUT
                 )
-            yield number, _values_of(found, keys, place)
+            yield number, _values_of(found, keys, row_place)
         except SourceError as error:
             yield number, error
 

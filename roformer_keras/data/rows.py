@@ -211,10 +211,10 @@ def map_rows(
 
     if isinstance(texts, Iterator):
         return (one for results in each_window() for one in results)
-    found = list(each_window())
-    if found and isinstance(found[0], np.ndarray):
-        return np.concatenate(found)
-    return [one for results in found for one in results]
+    all_results = list(each_window())
+    if all_results and isinstance(all_results[0], np.ndarray):
+        return np.concatenate(all_results)
+    return [one for results in all_results for one in results]
 
 
 # === Tokenized texts ===

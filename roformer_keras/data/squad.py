@@ -47,8 +47,8 @@ def read_questions(
     for article_place, article in _objects(content, "data", name):
         for place, paragraph in _objects(article, "paragraphs", article_place):
             for _, question in _objects(paragraph, "qas", place):
-                number, found = next(numbers), {**article, **paragraph, **question}
-                missing = [repr(field) for field in fields if field not in found]
+                number, record = next(numbers), {**article, **paragraph, **question}
+                missing = [repr(field) for field in fields if field not in record]
                 yield (
                     number,
                     SourceError(
@@ -56,7 +56,7 @@ def read_questions(
                         f"{', '.join(map(repr, question)) or 'none'}"
                     )
                     if missing
-                    else [found[field] for field in fields],
+                    else [record[field] for field in fields],
                 )
 
 

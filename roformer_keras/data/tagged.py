@@ -112,7 +112,7 @@ def name_tags(tags: Iterable, names: Sequence[str] = ()) -> list[str]:
     Raises:
         ConfigurationError: no name has the number of a tag.
     """
-    found = []
+    names_found = []
     for tag in tags:
         if is_integer(tag):
             if not 0 <= tag < len(names):
@@ -126,8 +126,8 @@ def name_tags(tags: Iterable, names: Sequence[str] = ()) -> list[str]:
         match = _TAG.fullmatch(tag)
         if match and (match[1] in "Oo") != bool(match[2]):
             tag = match[1].upper() + (f"-{match[2]}" if match[2] else "")
-        found.append(tag)
-    return found
+        names_found.append(tag)
+    return names_found
 
 
 def _tags_of(token, tag):
@@ -237,7 +237,7 @@ def _have_places(tokens):
     if not all(len(token) > 1 and token[1:].isdecimal() for token in tokens):
         return False
     # int() takes no number of thousands of digits.
-    places = [int(token[1:]) for token in tokens if len(token) < 10]
-    pairs = itertools.pairwise([-1, *places])
+    token_numbers = [int(token[1:]) for token in tokens if len(token) < 10]
+    pairs = itertools.pairwise([-1, *token_numbers])
     is_row = all(place in (0, before + 1) for before, place in pairs)
-    return is_row and len(places) == len(tokens)
+    return is_row and len(token_numbers) == len(tokens)

@@ -39,7 +39,7 @@ def embed_rows(
     Raises:
         ConfigurationError: a text is no str, or a table has no column of texts.
     """
-    found = map_rows(
+    embedded = map_rows(
         [texts] if isinstance(texts, str) else _one_column(texts),
         lambda texts: Rows(tokenizer, [(text,) for text in texts], max_length),
         lambda rows, numbers: vectors_of(rows.batch(numbers)),
@@ -48,8 +48,8 @@ def embed_rows(
         verbose=verbose,
     )
     if isinstance(texts, str):
-        return found[0]
-    return np.zeros((0, dim), "float32") if isinstance(found, list) else found
+        return embedded[0]
+    return np.zeros((0, dim), "float32") if isinstance(embedded, list) else embedded
 
 
 def _one_column(texts):

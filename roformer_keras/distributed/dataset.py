@@ -16,7 +16,7 @@ from roformer_keras.verbs.verb import Verb
 from roformer_keras.verbs.writing import Generate, Paraphrase, WritingVerb
 
 _Source = str | os.PathLike
-# Options of `map_texts`; the others are those of the verb.
+# Options of `map_texts`; the verb has the others.
 _WORKERS = (
     "num_workers",
     "cpus_per_worker",
@@ -71,7 +71,7 @@ def similarity(dataset: Any, source: _Source, **options: Any) -> Any:
 
 
 def predict(dataset: Any, source: _Source, **options: Any) -> Any:
-    """Adds columns of what the command `predict` answers.
+    """Adds columns with the answers of the command `predict`.
 
     Args:
         dataset: as in `embed`.

@@ -169,12 +169,12 @@ def find_inputs(
         )
     filesystem, path = open_place(place)
     try:
-        found = _list_files(fs, filesystem, path)
+        files_found = _list_files(fs, filesystem, path)
     except OSError as error:
         raise SourceError(f"cannot read {place}: {one_line(error)}") from error
-    if not found:
+    if not files_found:
         raise SourceError(f"{place} has no file to read")
-    kinds = {os.path.splitext(one.path)[1].lower() for one in found}
+    kinds = {os.path.splitext(one.path)[1].lower() for one in files_found}
     known = {_KIND_OF.get(kind, kind) for kind in kinds}
     if format and not kinds & _COMPRESSED:
         known = {format}
@@ -184,7 +184,7 @@ def find_inputs(
             f"compressed, got {', '.join(sorted(kinds))} in {place}",
             hint=Hint("give a pattern such as 'FOLDER/*.jsonl', or {format}"),
         )
-    files = [[one.path, one.size, one.mtime_ns] for one in found]
+    files = [[one.path, one.size, one.mtime_ns] for one in files_found]
     kind = known.pop()
     # The output keeps all columns, by their names: where nothing says that there are
     # none, a table without the names of the verb is refused.
@@ -209,14 +209,14 @@ def _list_files(fs, filesystem, path):
     if info.type == fs.FileType.NotFound and (wild := re.search(r"[*?\[]", path)):
         pattern, path = path, path[: wild.start()].rpartition("/")[0] or "/"
     selector = fs.FileSelector(path, recursive=True)
-    found = [
+    files_found = [
         one
         for one in filesystem.get_file_info(selector)
         if one.type == fs.FileType.File
         and not re.search(r"/[._]", one.path[len(path) :])
         and (pattern is None or fnmatch.fnmatchcase(one.path, pattern))
     ]
-    return sorted(found, key=lambda one: one.path)
+    return sorted(files_found, key=lambda one: one.path)
 
 
 # === The index ===

@@ -286,10 +286,10 @@ class NetworkWriter:
         def attend(layer, x):
             if not return_scores and residual_scores is None:
                 return self.attention(layer, x, attention_mask, position_ids)
-            x, own = self.scored_attention(
+            x, new_scores = self.scored_attention(
                 layer, x, attention_mask, position_ids, residual_scores
             )
-            scores.append(own)
+            scores.append(new_scores)
             return x
 
         x = self.added(block, "attention", x, attend)

@@ -28,7 +28,7 @@ class OnnxGraph:
 
     Tensors are names, of shape `(rows, length, features)` where nothing else is said;
     arguments that are NumPy arrays become constants. The methods that are not explained
-    are those of `OpenVINOGraph`.
+    do what those of `OpenVINOGraph` do.
     """
 
     # By their names in Keras: functions of the graph and a tensor.
@@ -218,9 +218,9 @@ class OnnxGraph:
         return self.node("Gather", x, order, axis=axis)
 
     def shifted(self, x: str) -> str:
-        one, end = np.array([1]), np.array([2**31 - 1])
-        later = self.node("Slice", x, one, end, one)
-        first = self.node("Slice", x, np.array([0]), one, one)
+        second, end = np.array([1]), np.array([2**31 - 1])
+        later = self.node("Slice", x, second, end, second)
+        first = self.node("Slice", x, np.array([0]), second, second)
         zero = self.multiply(first, np.float32(0))
         return self.node("Concat", later, zero, axis=1)
 

@@ -227,9 +227,9 @@ class OpenVINOGraph:
 
     def shifted(self, x: Any) -> Any:
         """The elements of the second axis one place earlier, and 0 at the end."""
-        one, end = np.array([1]), np.array([2**31 - 1])
-        later = self.op.slice(x, one, end, one, one)
-        first = self.op.slice(x, np.array([0]), one, one, one)
+        second, end = np.array([1]), np.array([2**31 - 1])
+        later = self.op.slice(x, second, end, second, second)
+        first = self.op.slice(x, np.array([0]), second, second, second)
         return self.op.concat([later, self.multiply(first, np.float32(0))], 1)
 
     def heads(self, x: Any, heads: int) -> Any:
@@ -249,13 +249,13 @@ class OpenVINOGraph:
             angles: cosines and sines `(rows, length, dim)`.
         """
         # In this form OpenVINO computes it as one operation.
-        op, one, last = self.op, np.array([1]), np.array([3])
+        op, unit, last = self.op, np.array([1]), np.array([3])
         half, end = np.array([dim // 2]), np.array([2**31 - 1])
-        first = op.slice(x, np.array([0]), half, one, last)
-        second = op.slice(x, half, end, one, last)
+        first = op.slice(x, np.array([0]), half, unit, last)
+        second = op.slice(x, half, end, unit, last)
         minus = np.full((1, 1, 1, 1), -1, "float32")
         turned = op.concat([self.multiply(second, minus), first], -1)
-        cos, sin = (op.unsqueeze(table, one) for table in angles)
+        cos, sin = (op.unsqueeze(table, unit) for table in angles)
         return self.add(self.multiply(x, cos), self.multiply(turned, sin))
 
     def cached(self, name: str, new: Any, heads: int, dim: int, rows: Any) -> Any:

@@ -160,11 +160,11 @@ def _compare(model, served, reading, int8):
     generator = np.random.default_rng(0)
     rows = [generator.integers(1, reading.vocabulary_size, n) for n in _CHECKED]
     prompts = [Prompt(tuple(ids.tolist()), (0,) * len(ids), 1) for ids in rows]
-    expected, found = (
+    expected, exported = (
         decoder.start(prompts, 1, 1)[0]
         for decoder in (model._decoder("keras"), served._decoder())
     )
-    gap = np.abs(found - expected)
+    gap = np.abs(exported - expected)
     largest = float(gap.max())
     limit = _TOLERANCE * max(1.0, float(np.abs(expected).max()))
     is_exact = model.dtype_policy.compute_dtype == "float32" and not int8

@@ -60,8 +60,8 @@ class CachedState(State):
     @property
     def program_shape(self) -> tuple:
         """All rows, and the keys of each place."""
-        places = self.prefix, self.past, self.recent
-        return (self.all_rows, *map(_capacity, places))
+        caches = self.prefix, self.past, self.recent
+        return (self.all_rows, *map(_capacity, caches))
 
     def select(self, rows: int, origins: np.ndarray) -> None:
         super().select(rows, origins)
@@ -71,7 +71,7 @@ class CachedState(State):
         self.recent_visible = self.recent_visible[origins]
 
     def keep(self, carried) -> None:
-        """Takes what a program has made of `recent`."""
+        """Takes the new value of `recent` from a program."""
         self.recent, visible = carried
         self.recent_visible = host(visible)
 

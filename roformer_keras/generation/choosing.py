@@ -78,7 +78,7 @@ def choose(
 ) -> np.ndarray:
     """As `sampling.choose`, a few rows at a time: the caches hold as many.
 
-    Args: as there; `top_k` may be None.
+    Args: as in `choose_next`; `top_k` may be None.
     """
     with np.errstate(over="ignore"):
         # One that is zero in float32 takes the likeliest token, as Keras does.
@@ -147,8 +147,10 @@ def _lowest_kept(logits, weights, top_p):
     order = between[0].argsort(axis=1)[:, ::-1]
     between[1] = 0
     between[1, row, column] = weights.ravel()[tied]
-    ordered, own = (np.take_along_axis(part, order, axis=1) for part in between)
-    sums = above[:, None] + own.cumsum(axis=1, dtype="float64")
+    ordered, ordered_weights = (
+        np.take_along_axis(part, order, axis=1) for part in between
+    )
+    sums = above[:, None] + ordered_weights.cumsum(axis=1, dtype="float64")
     return ordered[rows, (sums >= enough[:, None]).argmax(axis=1)]
 
 

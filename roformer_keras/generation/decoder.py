@@ -129,7 +129,7 @@ class State:
         raise NotImplementedError
 
     def keep(self, carried) -> None:
-        """Takes what a program has made of what the state keeps of the tokens."""
+        """Takes the new values of the tokens' state from a program."""
         raise NotImplementedError
 
     @property

@@ -189,13 +189,13 @@ class TextGeneration(_Model):
         for texts in self._decode(
             rows, config, batch_size, first_number, verbose, engine, on_step
         ):
-            found: list[Any] = [text.token_ids for text in texts]
+            results: list[Any] = [text.token_ids for text in texts]
             if is_text:
-                found = [self.text_tokenizer().decode(ids) for ids in found]
+                results = [self.text_tokenizer().decode(ids) for ids in results]
             if return_scores:
                 scores = [text.score for text in texts]
-                found = list(map(Scored, found, scores))
-            outputs.append(found[0] if num_return_sequences is None else found)
+                results = list(map(Scored, results, scores))
+            outputs.append(results[0] if num_return_sequences is None else results)
         return outputs[0] if is_one else outputs
 
     def stream(

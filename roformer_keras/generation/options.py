@@ -15,7 +15,7 @@ MAX_TOKENS, MAX_TEXTS, MAX_BEAMS = 2**20, 2**20, 2**10
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingOptions(Settings):
-    """How tokens are drawn.
+    """Options of drawing tokens.
 
     Args:
         temperature: float. Logits are divided by it before they are cut.
@@ -35,7 +35,7 @@ class SamplingOptions(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchOptions(SamplingOptions):
-    """How texts are searched for, and how many.
+    """Options of the search for texts, and their number.
 
     Args:
         method: `"sample"` draws, `"greedy"` takes the likeliest token, `"beam"`
@@ -82,7 +82,7 @@ class SearchOptions(SamplingOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerationConfig(SearchOptions):
-    """How tokens are chosen, and when a text ends.
+    """Options of choosing tokens and of ending a text.
 
     Args:
         method, num_return_sequences: as in `SearchOptions`.

@@ -34,7 +34,7 @@ class RecurrentState(State):
         gather(self.caches, origins)
 
     def keep(self, carried) -> None:
-        """Takes what a program has made of the caches."""
+        """Takes the new caches from a program."""
         self.caches = carried
 
 

@@ -70,11 +70,13 @@ def decode(
             for number, texts in zip(numbers, written, strict=True):
                 results[number] = texts
         return results
-    own = first_number
-    if isinstance(own, int | np.integer):
-        own = range(own, own + len(prompts))
+    row_numbers = first_number
+    if isinstance(row_numbers, int | np.integer):
+        row_numbers = range(row_numbers, row_numbers + len(prompts))
     texts = {
-        (number, copy): _Text(RandomStream(config, own[number] * config.copies + copy))
+        (number, copy): _Text(
+            RandomStream(config, row_numbers[number] * config.copies + copy)
+        )
         for number in range(len(prompts))
         for copy in range(config.copies)
     }

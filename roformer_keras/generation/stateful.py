@@ -1,7 +1,7 @@
 """Decoding by a runtime other than Keras, which keeps the keys and values itself.
 
 A step of the network is a program, such as `OpenVINOProgram`; what follows it is NumPy.
-The searches are those of `search.py`.
+`search.py` has the searches.
 
 Rows of a batch have the same number of keys: shorter prompts stand at the right, and a
 mask hides what is left of them.
@@ -245,7 +245,7 @@ class StatefulDecoder:
             state.mask = np.pad(state.mask, ((0, 0), (0, state.keys)))
         rows, slots = self._rows_of_step(state, going)
         tokens = tokens[rows, None].astype("int32")
-        more, visible = self._step_inputs(state, tokens)
+        extra_inputs, visible = self._step_inputs(state, tokens)
         state.mask[rows, state.keys] = hidden(visible[:, 0])
         state.keys += 1
         mask = state.mask[rows, : state.keys]
@@ -254,7 +254,7 @@ class StatefulDecoder:
             "position_ids": state.positions[rows, None].astype("float32"),
             "mask": np.ascontiguousarray(mask)[:, None, None, :],
             "rows": state.slots[rows].astype("int32"),
-            **more,
+            **extra_inputs,
             **state.shared,
         }
         logits = self._program.run(state.memory, inputs)["logits"]
@@ -280,7 +280,7 @@ def hidden(visible: np.ndarray) -> np.ndarray:
 
 
 def _updated(rows, going, part):
-    """The `RowState` in which some rows are those of a part."""
+    """The `RowState` with some rows replaced by a part."""
     limits = [array.copy() for array in rows.limits]
     for whole, own in zip(limits, part.limits, strict=True):
         whole[going] = own

@@ -94,7 +94,7 @@ def _check_storage(what, dataset):
     if dataset.chunks is None:
         is_whole = stored >= declared
     else:
-        # HDF5 would fill in what is not stored.
+        # HDF5 would fill in missing values.
         sides = zip(dataset.shape, dataset.chunks, strict=True)
         count = math.prod(-(-side // chunk) for side, chunk in sides)
         is_whole = dataset.id.get_num_chunks() >= count

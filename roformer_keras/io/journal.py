@@ -229,8 +229,8 @@ class AppendedFile:
         self.path = path
         with self._errors():
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115
-            found = os.fstat(self._file.fileno()).st_size
-            self.size = found if size is None else min(size, found)
+            actual_size = os.fstat(self._file.fileno()).st_size
+            self.size = actual_size if size is None else min(size, actual_size)
             self._file.truncate(self.size)
 
     def append(self, data: bytes, sync: bool = True) -> None:

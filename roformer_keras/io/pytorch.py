@@ -77,20 +77,20 @@ def open_pytorch(blob: Blob, stack: ExitStack) -> dict[str, Tensor]:
         SourceError: its zip is unsafe.
     """
     is_zip = looks_like_zip(blob.read(0, HEAD_SIZE))
-    found, read = (_open_zip if is_zip else _open_legacy)(blob, stack)
-    if not isinstance(found, dict) or not all(
+    pickled, read = (_open_zip if is_zip else _open_legacy)(blob, stack)
+    if not isinstance(pickled, dict) or not all(
         isinstance(name, str) and isinstance(value, _Tensor)
-        for name, value in found.items()
+        for name, value in pickled.items()
     ):
         raise CheckpointError(
             f"{blob.label} must hold tensors by name, as model.state_dict() has them, "
-            f"got {_describe(found)}: save the state_dict alone"
+            f"got {_describe(pickled)}: save the state_dict alone"
         )
     return {
         name: Tensor(
             tensor.shape, tensor.storage.dtype, tensor.reader(blob, name, read)
         )
-        for name, tensor in found.items()
+        for name, tensor in pickled.items()
     }
 
 
@@ -111,13 +111,13 @@ def _describe(found):
 
 def _open_zip(blob, stack):
     tree = ZipTree(as_file(blob, stack), stack)
-    places = [name for name in tree.members if name.endswith("/data.pkl")]
-    if len(places) != 1:
+    data_files = [name for name in tree.members if name.endswith("/data.pkl")]
+    if len(data_files) != 1:
         raise CheckpointError(
             f"{blob.label} must be a zip with one data.pkl, as torch.save writes it, "
-            f"got {len(places)}: save or download it again"
+            f"got {len(data_files)}: save or download it again"
         )
-    data_file = places[0]
+    data_file = data_files[0]
     folder = data_file.removesuffix("data.pkl")
     order = f"{folder}byteorder"
     if tree.has(order) and b"".join(tree.chunks(order)) != b"little":
@@ -148,8 +148,8 @@ def _open_legacy(blob, stack):
     try:
         # Magic number, version, properties of the system, the object, storage keys.
         while len(objects) < 5:
-            one, at = _unpickled(data, at, blob.label)
-            objects.append(one)
+            item, at = _unpickled(data, at, blob.label)
+            objects.append(item)
             if objects[0] != _MAGIC:
                 break
     except CheckpointError:
@@ -175,20 +175,20 @@ def _open_legacy(blob, stack):
             f"{blob.label}: its list of storages must name those of the tensors, and "
             "does not; save or download it again"
         )
-    places = {}
+    locations = {}
     for key in keys:
         storage = storages[key]
         count = blob.read(at, 8)
         if len(count) == 8 and struct.unpack("<q", count)[0] != storage.count:
             raise _wrong_size(blob, storage, None)
-        places[key] = at + 8
+        locations[key] = at + 8
         at += 8 + storage.size
         if at > len(blob):
             raise CheckpointError(
                 f"{blob.label} ends after {len(blob):,} bytes, within storage "
                 f"{str(key)[:40]!r}: it is truncated, download it again"
             )
-    return content, lambda storage: blob.read(places[storage.key], storage.size)
+    return content, lambda storage: blob.read(locations[storage.key], storage.size)
 
 
 def _too_long(blob):

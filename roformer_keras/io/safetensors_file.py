@@ -25,7 +25,7 @@ def open_safetensors(
         stack: what deletes that copy.
 
     Raises:
-        CheckpointError: the file is damaged, or its header says what is not so.
+        CheckpointError: the file is damaged, or its header contradicts it.
     """
     from safetensors import SafetensorError, safe_open
 

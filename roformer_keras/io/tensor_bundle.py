@@ -199,7 +199,7 @@ class TensorBundleReader:
         text = data[at + 4 :]
         if len(text) != length:
             raise Malformed(f"it has {len(text)} bytes instead of {length}")
-        # The checksum is that of the length as a plain integer, not as it is stored.
+        # The checksum covers the length as a plain integer, not as it is stored.
         size = 4 if length < 2**32 else 8
         covered = length.to_bytes(size, "little") + data[at:]
         if _masked_crc32c(covered) != entry.checksum:

@@ -238,7 +238,10 @@ class RoPEAttention(ProjectedAttention):
     ) -> TensorLike:
         query, key, value = self._heads(x)
         query, key = self._rotated(
-            *(query, key, position_ids, cache_index),
+            query,
+            key,
+            position_ids,
+            cache_index,
             has_cache=cache is not None,
             mask=attention_mask,
         )

@@ -115,7 +115,7 @@ class _Block(keras.layers.Layer):
         """`norm(x + layer(x))`, or with `norm_first` `x + layer(norm(x))`.
 
         Returns:
-            The sum, and a list of what the layer returns besides.
+            The sum, and a list of the layer's other results.
         """
         condition = () if condition is None else (condition,)
         added = layer(norm(x, *condition) if self.norm_first else x)

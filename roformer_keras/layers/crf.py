@@ -265,7 +265,7 @@ def _is_first(visible, library=ops):
 
 
 def _viterbi(scores, transitions, visible, library=ops, scan=None):
-    """int `(batch, length)`; arguments are those of `_from_the_left`.
+    """int `(batch, length)`; arguments as in `_from_the_left`.
 
     The tag that led to the best one is found on the way back, for one tag per position,
     instead of being kept for all tags on the way there.

@@ -55,7 +55,7 @@ def cosine_features(unit):
 def orthogonal_directions(num_features, dim, seed):
     """Random vectors; each group of `dim` of them is orthogonal.
 
-    Directions are uniform, and lengths are those of normal vectors.
+    Directions are uniform, and lengths are distributed as those of normal vectors.
 
     Args:
         num_features, dim: int, at least 1.
@@ -295,7 +295,10 @@ class LinearRoPEAttention(ProjectedAttention):
         weighting: tuple[TensorLike, TensorLike]
         normalising: tuple[TensorLike, TensorLike]
         weighting, normalising = self._features(
-            *(query, key, position_ids, cache_index),
+            query,
+            key,
+            position_ids,
+            cache_index,
             has_cache=cache is not None,
             mask=attention_mask,
         )

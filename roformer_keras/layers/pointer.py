@@ -150,7 +150,7 @@ class GlobalPointer(_SpanScores):
 
     def _project(self, x):
         batch, length = ops.shape(x)[:2]
-        # The features of a head are those of its starts, then those of its ends.
+        # A head's features for starts come first, then those for ends.
         projected = ops.reshape(
             self.dense(x), (batch, length, self.num_heads, 2, self.head_dim)
         )
@@ -415,7 +415,7 @@ def find_spans(scores: TensorLike, threshold: float = 0.0) -> list[np.ndarray]:
 class SpanF1(keras.metrics.Metric):
     """The F1 of exact spans, over all batches and types together.
 
-    Targets and outputs are those of `SpanCrossentropy`. A span is found if its score is
+    Targets and outputs are as in `SpanCrossentropy`. A span is found if its score is
     above the threshold, and right if type, start and end are a target's. 0 if there are
     neither targets nor found spans.
 

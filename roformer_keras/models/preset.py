@@ -188,8 +188,10 @@ class PresetModel(FastInference, PartialTraining, keras.Model):
             tokenizer = RoFormerTokenizer(
                 vocabulary, fields.get("level"), fields.get("lower_case", True)
             )
-            kept = tokenizer if keep_tokens is None else tokenizer.subset(keep_tokens)
-            self.tokenizer = kept
+            smaller = (
+                tokenizer if keep_tokens is None else tokenizer.subset(keep_tokens)
+            )
+            self.tokenizer = smaller
         except VocabularyError as error:
             # Its traceback would keep the checkpoint in memory.
             self._tokenizer_error = error.with_traceback(None)
@@ -279,19 +281,21 @@ class PresetModel(FastInference, PartialTraining, keras.Model):
             if "num_layers" in changes:
                 ignore = _with_dropped_layers(ignore, checkpoint, stored)
             rows = weights_to_read(checkpoint, stored, heads, ignore, initialize_heads)
-            kept = KeptTokens(stored.vocabulary_size, keep_tokens, compound_tokens)
-            model_config = stored.replace(vocabulary_size=kept.count)
+            kept_tokens = KeptTokens(
+                stored.vocabulary_size, keep_tokens, compound_tokens
+            )
+            model_config = stored.replace(vocabulary_size=kept_tokens.count)
             complete = len(rows) == len(weight_table(stored, heads))
             with weights_to_be_loaded() if complete else contextlib.nullcontext():
                 model = cls.from_roformer_config(model_config, dtype, **options)
-            _assign(model, checkpoint, rows, kept)
-            is_whole = keep_tokens is None and not kept.compounds
+            _assign(model, checkpoint, rows, kept_tokens)
+            is_whole = keep_tokens is None and not kept_tokens.compounds
             restore_quantized(model, checkpoint.quantized, by_row=is_whole)
             if gradient_checkpointing:
                 backbone_of(model).gradient_checkpointing = True
-            if checkpoint.vocabulary is not None and not kept.compounds:
+            if checkpoint.vocabulary is not None and not kept_tokens.compounds:
                 model._set_tokenizer(
-                    checkpoint.vocabulary, checkpoint.tokenizer, kept.keep_tokens
+                    checkpoint.vocabulary, checkpoint.tokenizer, kept_tokens.keep_tokens
                 )
         return model
 
@@ -343,16 +347,16 @@ class PresetModel(FastInference, PartialTraining, keras.Model):
         heads = model_heads(type(self).__name__, config)
         ignore = _with_dropped_layers(ignore, checkpoint, config)
         rows = weights_to_read(checkpoint, config, heads, ignore, initialize_heads)
-        own = config.to_dict()
+        own_fields = config.to_dict()
         for field in dataclasses.fields(stored):
             value = getattr(stored, field.name)
             is_compared = field.name in _NOT_IN_SHAPES or (
                 field.name in _STATED and value != field.default
             )
-            if is_compared and own[field.name] != value:
+            if is_compared and own_fields[field.name] != value:
                 raise ConfigurationError(
                     f"{checkpoint.label} has {field.name}={value!r}, and this model "
-                    f"{field.name}={own[field.name]!r}: build one by from_preset"
+                    f"{field.name}={own_fields[field.name]!r}: build one by from_preset"
                 )
         variables = weights_by_path(self)
         return [(variables[row.path], row) for row in rows]

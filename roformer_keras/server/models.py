@@ -112,7 +112,7 @@ class ServedModel:
 
     @property
     def abilities(self) -> list[str]:
-        """What it can answer."""
+        """Names of the requests that it answers."""
         return [name for verb, name in _ABILITIES.items() if verb in self.verbs]
 
     @functools.cached_property

@@ -38,7 +38,7 @@ def serve_replicas(
 ) -> None:
     """Answers requests by several processes until SIGINT or SIGTERM comes.
 
-    Each has the limits of `options` for itself. Connections are those of Ray's proxy.
+    Each has the limits of `options` for itself. Ray's proxy holds the connections.
 
     Args:
         source: of the model, which every machine can read.

@@ -124,10 +124,12 @@ def _jax(model, update, embeddings, epsilon, state, data):
     if mean is not None:
         owner = _updating(model.optimizer)
         places = {id(v): place for place, v in enumerate(model.optimizer.variables)}
-        count, own = places[id(batch_count(owner))], places[id(mean)]
+        count, mean_place = places[id(batch_count(owner))], places[id(mean)]
         after = list(rest[1])
         share = _share(owner, optimizer[count], after[count])
-        after[own] = after[own] - ops.cast(share * step, after[own].dtype)
+        after[mean_place] = after[mean_place] - ops.cast(
+            share * step, after[mean_place].dtype
+        )
         rest[1] = after
     return logs, (found, *rest)
 

@@ -188,13 +188,13 @@ class NumberMeasure(Measure):
         error = np.abs(sides[0] - sides[1])
 
         def figures(weights):
-            found = {
+            values = {
                 "spearman": _correlation(*(rank(weights) for rank in ranks), weights),
                 "pearson": _correlation(*sides, weights),
             }
             if self.is_scaled:
-                found["mean_absolute_error"] = weights @ error / weights.sum(axis=1)
-            return found
+                values["mean_absolute_error"] = weights @ error / weights.sum(axis=1)
+            return values
 
         return figures
 
@@ -204,8 +204,8 @@ class NumberMeasure(Measure):
         compared = sides
         if not self.is_scaled:
             # Shares of the rows that are below, from 0 to 1.
-            name, one = "rank_difference", np.ones((1, len(found)))
-            compared = [_ranks(side)(one)[0] / len(found) for side in sides]
+            name, unit_weights = "rank_difference", np.ones((1, len(found)))
+            compared = [_ranks(side)(unit_weights)[0] / len(found) for side in sides]
         sizes = np.abs(compared[0] - compared[1])
         return _worst(
             np.where(sizes > 0, sizes, -np.inf),
@@ -517,8 +517,8 @@ def _correlation(one, other, weights):
     (a, b) = sides
     squares = (weights * a * a).sum(axis=1) * (weights * b * b).sum(axis=1)
     varies = squares > 1e-20
-    found = (weights * a * b).sum(axis=1) / np.sqrt(np.where(varies, squares, 1))
-    return np.where(varies, found, np.nan)
+    correlation = (weights * a * b).sum(axis=1) / np.sqrt(np.where(varies, squares, 1))
+    return np.where(varies, correlation, np.nan)
 
 
 def _span_sets(expected: Iterable, found: Iterable) -> list[list[set]]:

@@ -184,8 +184,8 @@ class RoFormerQuestionAnswerer(TextTask):
             length = rows.lengths[number]
             starts, ends = outputs[place, :length].T
             scores = starts[:, None] + ends[None, :]
-            places = np.arange(length)
-            size = places[None, :] - places[:, None] + 1
+            positions = np.arange(length)
+            size = positions[None, :] - positions[:, None] + 1
             fits = (size >= 1) & (size <= self.max_answer_length)
             # [CLS] is no span: spans are compared with it.
             fits[0] = False
@@ -195,13 +195,13 @@ class RoFormerQuestionAnswerer(TextTask):
             yield float(scores[first, last] - scores[0, 0]), int(first), int(last)
 
     def _best_windows(self, answers, rows):
-        found = [None] * len(rows.texts)
+        best_by_row = [None] * len(rows.texts)
         for row, owner in enumerate(rows.owners):
             score, first, last = answers[row]
-            best = found[owner]
+            best = best_by_row[owner]
             if score > 0 and (best is None or score > best.score):
-                found[owner] = rows.span(row, first, last, "answer", score)
-        return found
+                best_by_row[owner] = rows.span(row, first, last, "answer", score)
+        return best_by_row
 
 
 class Windows(SpanRows):
@@ -234,10 +234,10 @@ class Windows(SpanRows):
                 rows.append(np.array([*question, *window, tokenizer.sep_id], "int32"))
                 firsts.append(len(question))
                 owners.append(owner)
-                places = np.full((len(rows[-1]), 2), -1, "int32")
+                token_places = np.full((len(rows[-1]), 2), -1, "int32")
                 if window:
-                    places[len(question) : -1] = offsets[start : start + room]
-                self._offsets.append(places)
+                    token_places[len(question) : -1] = offsets[start : start + room]
+                self._offsets.append(token_places)
         self._keep(rows, firsts)
         self.owners = np.array(owners, "int64")
 
@@ -265,8 +265,8 @@ class PlacesOfAnswer(keras.layers.Layer):
             [is_text[:, 1:], ops.zeros_like(is_text[:, :1])], axis=1
         )
         is_first = ops.equal(ops.cumsum(ops.ones_like(token_ids), axis=1), 1)
-        places = ops.logical_or(ops.logical_and(is_text, is_before_text), is_first)
-        return ops.where(places[..., None], scores, EXCLUDED)
+        may_answer = ops.logical_or(ops.logical_and(is_text, is_before_text), is_first)
+        return ops.where(may_answer[..., None], scores, EXCLUDED)
 
     def write_network(self, writer, scores, token_ids, segment_ids):
         """As `NetworkWriter` asks for it."""
@@ -276,8 +276,8 @@ class PlacesOfAnswer(keras.layers.Layer):
             graph.shifted(graph.as_float(is_text)), np.float32(1)
         )
         is_first = graph.equal(writer.positions(token_ids), np.float32(0))
-        places = graph.either(graph.both(is_text, is_before_text), is_first)
-        return graph.where(graph.expanded(places, 2), scores, np.float32(EXCLUDED))
+        may_answer = graph.either(graph.both(is_text, is_before_text), is_first)
+        return graph.where(graph.expanded(may_answer, 2), scores, np.float32(EXCLUDED))
 
     def compute_mask(self, inputs, previous_mask=None):
         return None

@@ -139,16 +139,16 @@ def _worst_rows(report):
         return []
     lines = [f"worst errors ({len(errors)}; report.json has the whole texts)"]
     for row in errors:
-        rest = dict(row)
-        texts = [rest.pop(name) for name in _TEXTS if name in rest]
-        place = _take_place(rest)
-        expected, predicted = map(rest.pop, ("expected", "predicted"))
-        more = "".join(
-            f", {name.replace('_', ' ')} {_cut(n)}" for name, n in rest.items()
+        others = dict(row)
+        texts = [others.pop(name) for name in _TEXTS if name in others]
+        row_place = _take_place(others)
+        expected, predicted = map(others.pop, ("expected", "predicted"))
+        details = "".join(
+            f", {name.replace('_', ' ')} {_cut(n)}" for name, n in others.items()
         )
         shown = " | ".join(_cut(text) for text in texts)
-        found = f"{_cut(expected)} -> {_cut(predicted)}"
-        lines.append(f"  {place}: {found}{more}: {shown}")
+        answer = f"{_cut(expected)} -> {_cut(predicted)}"
+        lines.append(f"  {row_place}: {answer}{details}: {shown}")
     return lines
 
 

@@ -94,12 +94,12 @@ class RoFormerSpanExtractor(SpanTask):
     def make_targets(self, y: Texts, rows: SpanRows) -> Any:
         targets = []
         for row, spans in enumerate(self.spans_of(y, rows)):
-            found = set()
+            spans_found = set()
             for start, end, label in spans:
                 tokens = rows.tokens_of(row, start, end)
                 if tokens is not None:
-                    found.add((self.labels.index(label), *tokens))
-            targets.append(np.array(sorted(found), "int32").reshape(-1, 3))
+                    spans_found.add((self.labels.index(label), *tokens))
+            targets.append(np.array(sorted(spans_found), "int32").reshape(-1, 3))
         return targets
 
     def batch_targets(

@@ -105,14 +105,14 @@ def _span(label, text, row):
             f"character long, got {start} to {end}",
             row=row,
         )
-    places = [place for place in range(start, end) if not _is_blank(text[place])]
-    if not places:
+    visible = [place for place in range(start, end) if not _is_blank(text[place])]
+    if not visible:
         raise ConfigurationError(
             f"a span must hold more than blanks, got {start} to {end}, "
             f"{text[start:end]!r}",
             row=row,
         )
-    return places[0], places[-1] + 1, name
+    return visible[0], visible[-1] + 1, name
 
 
 def _triple(label, text, row):
@@ -120,15 +120,17 @@ def _triple(label, text, row):
     for names in (("start", "end", "label"), ("start_offset", "end_offset", "label")):
         if names[0] in label:
             return tuple(label.get(name) for name in names)
-    start, end, name, own = map(label.get, ("start_idx", "end_idx", "type", "entity"))
-    if is_integer(start) and is_integer(end) and isinstance(own, str) and start >= 0:
+    start, end, name, entity = map(
+        label.get, ("start_idx", "end_idx", "type", "entity")
+    )
+    if is_integer(start) and is_integer(end) and isinstance(entity, str) and start >= 0:
         # Versions of CMeEE count the last character in `end_idx`, or do not.
         for last in (end, end + 1):
-            if text[start:last] == own:
+            if text[start:last] == entity:
                 return start, last, name
         raise ConfigurationError(
-            f"the entity of a span must be its piece of the text, got {own!r:.40} from "
-            f"{start} to {end}, where {text[max(start, 0) : end + 1]!r:.40} is",
+            f"the entity of a span must be its piece of the text, got {entity!r:.40} "
+            f"from {start} to {end}, where {text[max(start, 0) : end + 1]!r:.40} is",
             row=row,
         )
     return label

@@ -26,11 +26,13 @@ class SpanRows(Rows):
         self._offsets, self._uncut = [], []
         for number, row in enumerate(self.texts):
             offsets = np.full((self.lengths[number], 2), -1, "int32")
-            own = offsets_of(tokenizer, row[-1])
-            self._uncut.append(own)
+            text_offsets = offsets_of(tokenizer, row[-1])
+            self._uncut.append(text_offsets)
             first = self._firsts[number] if len(row) == 2 else 1
             room = int(self.lengths[number]) - first - 1
-            offsets[first : first + min(room, len(own))] = own[: max(room, 0)]
+            offsets[first : first + min(room, len(text_offsets))] = text_offsets[
+                : max(room, 0)
+            ]
             self._offsets.append(offsets)
 
     def offsets(self, number: int) -> np.ndarray:

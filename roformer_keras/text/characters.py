@@ -78,9 +78,9 @@ def normalise_with_origins(text):
             marks = sorted((mark for mark, _, _ in run), key=unicodedata.combining)
             run = [(mark, start, end) for mark in marks]
         ordered.extend(run)
-    kept = [piece for piece in ordered if unicodedata.category(piece[0]) != "Mn"]
-    characters = "".join(char for char, _, _ in kept)
-    return characters, [(start, end) for _, start, end in kept]
+    unmarked = [piece for piece in ordered if unicodedata.category(piece[0]) != "Mn"]
+    characters = "".join(char for char, _, _ in unmarked)
+    return characters, [(start, end) for _, start, end in unmarked]
 
 
 def is_punctuation(character):

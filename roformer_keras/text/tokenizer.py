@@ -311,8 +311,8 @@ class RoFormerTokenizer:
         spans, offset = [(0, 0)], 0
         for position, section in enumerate(self._sections(text, keep_mask)):
             whole = [(0, len(section))]
-            found = whole if position % 2 else self._section_spans(section)
-            spans += [(start + offset, end + offset) for start, end in found]
+            section_spans = whole if position % 2 else self._section_spans(section)
+            spans += [(start + offset, end + offset) for start, end in section_spans]
             offset += len(section)
         return [*spans, (0, 0)]
 

@@ -100,17 +100,17 @@ def build_subword_vocabulary(
 
 def _merges(spellings, counts):
     """Merged parts, the most frequent pair first; changes the spellings."""
-    found, places = Counter(), defaultdict(set)
+    pair_counts, places = Counter(), defaultdict(set)
     for place, (parts, count) in enumerate(zip(spellings, counts, strict=True)):
         for pair in itertools.pairwise(parts):
-            found[pair] += count
+            pair_counts[pair] += count
             places[pair].add(place)
-    heap = [(-count, pair) for pair, count in found.items()]
+    heap = [(-count, pair) for pair, count in pair_counts.items()]
     heapq.heapify(heap)
     seen = set()
     while heap:
         count, pair = heapq.heappop(heap)
-        if -count != found[pair]:
+        if -count != pair_counts[pair]:
             # An entry from before its count changed.
             continue
         if -count < 2:
@@ -123,13 +123,13 @@ def _merges(spellings, counts):
             after = list(itertools.pairwise(spellings[place]))
             for pairs, sign in ((before, -1), (after, 1)):
                 for one in pairs:
-                    found[one] += sign * counts[place]
+                    pair_counts[one] += sign * counts[place]
                     places[one].add(place)
             changed.update(before, after)
         changed.discard(pair)
         for one in changed:
-            if found[one] > 0:
-                heapq.heappush(heap, (-found[one], one))
+            if pair_counts[one] > 0:
+                heapq.heappush(heap, (-pair_counts[one], one))
         # Other pairs may merge into the same part.
         if merged not in seen:
             seen.add(merged)
@@ -164,7 +164,7 @@ def _characters(words, min_count, max_size, lower_case):
         for character in word:
             counts[character] += count
     tokens = list(_SPECIALS)
-    kept = running = 0
+    chosen = running = 0
     for character, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair)):
         forms = [character]
         is_part = tokenizer.tokenize(character * 2)[1:-1] == [character * 2]
@@ -175,13 +175,13 @@ def _characters(words, min_count, max_size, lower_case):
         ):
             break
         tokens += forms
-        kept += 1
+        chosen += 1
         running += count
-    if not kept:
+    if not chosen:
         raise SourceError(
             f"a vocabulary needs a character that occurs {min_count} times, got "
             f"{len(counts)} characters, the most frequent "
             f"{max(counts.values(), default=0)} times"
         )
     coverage = running / counts.total()
-    return tokens, {"characters": len(counts), "kept": kept, "coverage": coverage}
+    return tokens, {"characters": len(counts), "kept": chosen, "coverage": coverage}

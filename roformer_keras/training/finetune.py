@@ -146,7 +146,7 @@ class FinetuningRun(ResumableRun):
         if self.model is not self.trained:
             # For its evaluation.
             self.model.compile("sgd")
-        # Frozen weights are those of the source.
+        # Frozen weights stay as in the source.
         weights = self.trained.weights
         frozen = [variable for variable in weights if not variable.trainable]
         self.variables = state_variables(self.trained, frozen)
@@ -297,7 +297,7 @@ class FinetuningRun(ResumableRun):
         if not self.settings.optimizer.ema:
             yield
             return
-        kept = [np.array(variable) for variable in variables]
+        last_values = [np.array(variable) for variable in variables]
         self.trained.optimizer.finalize_variable_values(variables)
         for variable in variables:
             # On JAX weight and mean are one array now, which a step gives away.
@@ -305,7 +305,7 @@ class FinetuningRun(ResumableRun):
         try:
             yield
         finally:
-            for variable, value in zip(variables, kept, strict=True):
+            for variable, value in zip(variables, last_values, strict=True):
                 variable.assign(value)
 
     def evaluate(self) -> dict:
@@ -319,9 +319,9 @@ class FinetuningRun(ResumableRun):
 
     def _figures_of(self, valid):
         batches = self.valid_rows.batches(self.settings.rows)
-        found = self.model.evaluate(batches, verbose=0, return_dict=True)
+        evaluated = self.model.evaluate(batches, verbose=0, return_dict=True)
         report = self.model.report(valid.texts, valid.labels)
-        figures = {"loss": found["loss"], **{n: report[n] for n in self.metrics}}
+        figures = {"loss": evaluated["loss"], **{n: report[n] for n in self.metrics}}
         if self.monitor not in figures:
             figures[self.monitor] = class_figure(report, self.monitor)
         return figures
@@ -380,9 +380,11 @@ class FinetuningRun(ResumableRun):
                 for name, examples in held_out.items()
             }
             if skipped := train.skipped:
-                places = (f"{train.unit} {line}: {reason}" for line, reason in skipped)
+                described = (
+                    f"{train.unit} {line}: {reason}" for line, reason in skipped
+                )
                 rows = f"{len(skipped):,} row{'s' * (len(skipped) > 1)}"
-                metadata["left out of train"] = f"{rows}; {'; '.join(places)}"
+                metadata["left out of train"] = f"{rows}; {'; '.join(described)}"
             write_reports(self.folder, metadata, reports)
         metrics = [metric.name for metric in self.model.default_metrics()]
         draw_curves(

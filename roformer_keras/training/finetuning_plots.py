@@ -133,9 +133,9 @@ def draw_confusion(
         axes = figure.add_subplot()
         axes.grid(False)
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-        places = range(len(names))
-        axes.set_xticks(places, shown, rotation=90 if 0.1 * wide > room else 0)
-        axes.set_yticks(places, shown)
+        numbers = range(len(names))
+        axes.set_xticks(numbers, shown, rotation=90 if 0.1 * wide > room else 0)
+        axes.set_yticks(numbers, shown)
         size = min(10.0, 60 * room)
         labels = *axes.get_xticklabels(), *axes.get_yticklabels()
         _use_font(labels, font, size)
@@ -149,7 +149,9 @@ def draw_confusion(
                 # Long numbers are smaller, so that they stay in their cell.
                 size = min(9.0, 72 * 0.9 * room / (0.65 * max(4, len(str(count)))))
                 axes.text(
-                    *(column, row, text),
+                    column,
+                    row,
+                    text,
                     ha="center",
                     va="center",
                     fontsize=size,

@@ -1,6 +1,6 @@
 """The folder of one training.
 
-settings.json       its settings and fingerprints of what it reads; see `io.journal`
+settings.json       its settings and fingerprints of its inputs; see `io.journal`
 state.safetensors   its last saved state; see `training.state`
 log.csv             its figures; see `training.log`
 preset/             the result, at the end

@@ -6,7 +6,7 @@ checkpoints/          the last few weights, to be averaged
 tensorboard/, loss.png
 NAME.zip              the result, if bert4keras can compute it
 
-The other files are those of `training.folder`.
+`training.folder` lists the other files.
 """
 
 import contextlib
@@ -264,17 +264,19 @@ class PretrainingRun(ResumableRun):
         """Raises ConfigurationError if too little is held out for a batch."""
         if not self._has_held_out:
             return
-        encode, found = self._encoder(objective), 0
+        encode, count_found = self._encoder(objective), 0
         packed = stage.length - 2 if self.settings.packed else None
         count = items_of(objective, stage.rows)
         for record in read_corpus(self.settings.data, "held_out"):
             items = encode(record)
-            found += sum(len(i.ids[0]) + 1 for i in items) if packed else len(items)
-            if found >= count * (packed or 1):
+            count_found += (
+                sum(len(i.ids[0]) + 1 for i in items) if packed else len(items)
+            )
+            if count_found >= count * (packed or 1):
                 return
         raise ConfigurationError(
             f"a batch takes {count} held-out examples, and there are "
-            f"{found // (packed or 1)}",
+            f"{count_found // (packed or 1)}",
             hint=Hint("raise {holdout}, lower {batch_size}, or set {holdout:0}"),
         )
 
@@ -326,7 +328,7 @@ class PretrainingRun(ResumableRun):
         )
 
     def held_out(self, objective, number: int) -> keras.utils.PyDataset | None:
-        """Batches of what is not trained on, the same each time; None without any."""
+        """Batches of held-out texts, the same each time; None without any."""
         if not self._has_held_out:
             return None
         rows = self.settings.stages[number].rows

@@ -156,7 +156,7 @@ class Team:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Within it, a process computes what the others do not."""
+        """Context in which a process computes something alone."""
         with self._distributed(None):
             yield
 

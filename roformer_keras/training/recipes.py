@@ -256,7 +256,7 @@ def recipe_files(
         )
     paths = {"valid": settings.valid, "test": settings.test}
     files = {split: Path(path).name for split, path in paths.items() if path}
-    own = {
+    files_of_parts = {
         split: Path(settings.train).with_name(file)
         for split, file in (("valid", recipe.valid), ("test", recipe.test))
         if file and Path(settings.train).name == recipe.train
@@ -265,7 +265,7 @@ def recipe_files(
     paper = {
         split: figures[split]
         for split in files
-        if figures[split] and own.get(split) == Path(str(paths[split]))
+        if figures[split] and files_of_parts.get(split) == Path(str(paths[split]))
     }
     return {"valid": "held out", **files}, paper
 

@@ -90,7 +90,7 @@ class Recorder(keras.callbacks.Callback):
         seconds = max(seconds, 1e-9)
         new = tokens - self.tokens
         self.tokens = tokens
-        found = {
+        scalars = {
             name: value for name, value in logs.items() if not name.startswith("val_")
         }
         figures = {
@@ -101,13 +101,13 @@ class Recorder(keras.callbacks.Callback):
             "tokens_per_second": new / seconds,
             # At most: a backend may ask for batches ahead of time.
             "waiting": min(1.0, waited / seconds),
-            **found,
+            **scalars,
         }
         if self._evaluates:
-            names = [f"val_{name}" for name in found]
+            names = [f"val_{name}" for name in scalars]
             figures |= {name: logs.get(name, "") for name in names}
         self._write(figures)
-        shown = {name: f"{value:.4g}" for name, value in found.items()}
+        shown = {name: f"{value:.4g}" for name, value in scalars.items()}
         self._bar.set_postfix({**shown, "tokens/s": f"{new / seconds:,.0f}"})
         if self._done % self._save_every == 0 and self._done < self._steps:
             self._save(stage=self._stage, done=self._done, tokens=tokens)

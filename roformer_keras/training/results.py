@@ -273,7 +273,11 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
     task = _load_task(preset, **options)
     count, learned = settings.text_count, _read_baselines(preset)
     return FinetunedTask(
-        *(task, preset, count, settings.fields, learned),
+        task,
+        preset,
+        count,
+        settings.fields,
+        learned,
         header=settings.header,
         encoding=settings.encoding,
     )
@@ -335,7 +339,9 @@ def report_on(
         # Labels that the task does not know are found before it works.
         task.labelled(texts, labels)
         report = evaluate_task(
-            *(task, texts, labels),
+            task,
+            texts,
+            labels,
             lines=examples.lines,
             unit=examples.unit,
             learned=learned,

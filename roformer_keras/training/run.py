@@ -161,7 +161,7 @@ class ResumableRun:
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Makes the result of what the model has after the training; writes nothing."""
+        """Makes the result from the trained model; writes nothing."""
 
     def write_results(self) -> None:
         """Writes the preset, and what follows from it."""

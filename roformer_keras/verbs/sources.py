@@ -1,4 +1,4 @@
-"""Which class is in a source, and a model of it; for all verbs."""
+"""The class in a source, and a model of it; for all verbs."""
 
 import dataclasses
 import os
@@ -79,23 +79,23 @@ def load_source(
         RoFormerError: the source cannot be loaded.
     """
     # Where all sources are loaded as one class, theirs need not be found.
-    found = otherwise if takes == () else class_of(source, config)
-    takes_it = takes is None or found in takes
+    stored_class = otherwise if takes == () else class_of(source, config)
+    takes_it = takes is None or stored_class in takes
     options: dict[str, Any] = {} if dtype is None else {"dtype": dtype}
-    if takes_it and found in _WHOLE:
+    if takes_it and stored_class in _WHOLE:
         check_no_files(source, config, vocabulary)
         if name is not None or unilm:
             raise ConfigurationError(
-                f"{source} is {_WHOLE[found]}",
+                f"{source} is {_WHOLE[stored_class]}",
                 hint=Hint("leave out {model} and {unilm}"),
             )
-    kind = name or (found if takes_it else otherwise)
+    kind = name or (stored_class if takes_it else otherwise)
     if kind == GENERATOR:
         from roformer_keras.generation.served import ServedGenerator
 
         generator = ServedGenerator(source)
         return LoadedSource(kind, generator, generator.tokenizer)
-    if kind == found and task_of(kind):
+    if kind == stored_class and task_of(kind):
         check_no_files(source, config, vocabulary)
         if max_length is not None:
             options["max_length"] = max_length
@@ -117,7 +117,7 @@ def load_source(
     model = getattr(models, kind).from_preset(source, config=config, **options)
     if vocabulary is not None:
         model.tokenizer = load_tokenizer(source, vocabulary)
-    is_guess = kind != found and name is None and not unilm
+    is_guess = kind != stored_class and name is None and not unilm
     return LoadedSource(kind, model, model.text_tokenizer(), is_guess=is_guess)
 
 

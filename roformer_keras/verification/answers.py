@@ -85,8 +85,8 @@ class Output:
     @classmethod
     def from_arrays(cls, arrays, key) -> "Output":
         names = (f"{key}/places{axis}" for axis in (0, 1))
-        places = tuple(arrays[name] for name in names if name in arrays)
-        return cls(arrays[f"{key}/values"], arrays.get(f"{key}/top"), places)
+        indices = tuple(arrays[name] for name in names if name in arrays)
+        return cls(arrays[f"{key}/values"], arrays.get(f"{key}/top"), indices)
 
 
 def _sample(array, places):
@@ -100,7 +100,7 @@ class LiveAnswers:
     """Outputs of a running bert4keras, computed case by case.
 
     Attributes:
-        metadata: dict of what a reference file says, such as the cases.
+        metadata: dict, the content of a reference file, such as the cases.
         name: str. How a report names the reference.
     """
 

@@ -203,11 +203,11 @@ def _verify_published(path, config) -> Report:
     token_ids = np.array(known["token_ids"], "int32")
     inputs = {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
     expected = np.array(known["mlm"], "float32")
-    places = tuple(map(np.arange, expected.shape))
+    indices = tuple(map(np.arange, expected.shape))
     logits = outputs_by_role(model, inputs)["mlm"][:1]
     length = token_ids.shape[1]
     comparison = dataclasses.replace(
-        Output(expected[None], None, places).compare(
+        Output(expected[None], None, indices).compare(
             "published", "mlm", length, logits
         ),
         bar=known["tolerance"],
