@@ -10,7 +10,7 @@ and the commit that had this command, if it is gone.
 A page has a table between the lines `<!-- table: NAME -->` and
 `<!-- end of the table -->`. A table stays as it is if a part that it shows was not
 measured. Programs that are not installed, such as Hugging Face transformers, are left
-out. All of it takes about 80 minutes on two cores without other work.
+out. All of it takes about 90 minutes on two cores without other work.
 """
 
 import datetime
@@ -35,6 +35,7 @@ BEGIN, END = "<!-- table: {} -->", "<!-- end of the table -->"
 NAME = re.compile(BEGIN.format(r"(\S+)"))
 # Part -> module of tools.benchmarks, and its arguments.
 PARTS = {
+    "texts": ("encode", ("--parts", "texts", "text", "--rounds", "3")),
     "keras": ("encode", ("--parts", "predict", "calls", "--rounds", "7")),
     "generate": (
         "generate",

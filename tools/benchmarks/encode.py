@@ -13,6 +13,8 @@ encode      Ids of fixed shapes, half of the rows padded by a quarter: tokens a 
 mix         Texts, half reviews and half poems, to vectors: texts a second. bert4keras
             by `predict` on 32 texts at a time in their order.
 latency     A sentence of 16 tokens to its vector, call after call: milliseconds.
+texts       `encode` by each engine of this package and two peers.
+text        `latency`, likewise.
 predict     The ids of `encode` by what users of Keras call: tokens a second.
 calls       The same for 16 tokens, call after call, also by `model(ids)`: milliseconds.
 
@@ -124,13 +126,27 @@ RUNS = {
         **transformers("latency", "Bert"),
         **exports("latency"),
     },
+    "texts": {
+        **limits("encode"),
+        THEIRS: Run("bert4keras", "encode"),
+        **ours("encode"),
+        **transformers("encode", "Bert"),
+    },
+    "text": {
+        **limits("latency"),
+        THEIRS: Run("bert4keras", "latency"),
+        **ours("latency"),
+        **transformers("latency", "Bert"),
+    },
     "predict": keras_calls("predict_on_batch", "predict"),
     "calls": {
         **keras_calls("predict_on_batch", "predict", "call"),
         **transformers("call_ids", "Bert"),
     },
 }
-UNITS = {"load": "s", "mix": "texts/s", "latency": "ms", "calls": "ms"}
+UNITS = {"load": "s", "mix": "texts/s"} | dict.fromkeys(
+    ("latency", "text", "calls"), "ms"
+)
 # Other ratios of `encode` that are printed: a run, and what it is compared with.
 RATIOS = (
     (BFLOAT16, "transformers Bert bfloat16"),
@@ -190,7 +206,7 @@ def measure(benchmark, part):
     """Name of a run -> its figures; by shape, for parts that have shapes."""
     options, runs = benchmark.options, installed(RUNS[part])
     unit, figures = UNITS.get(part, "tokens/s"), {}
-    shapes = options.shapes if part in ("encode", "predict") else []
+    shapes = options.shapes if part in ("encode", "texts", "predict") else []
     for shape in [SHORT] if part == "calls" else shapes:
         shaped = {
             name: run._replace(arguments=(shape, *run.arguments))

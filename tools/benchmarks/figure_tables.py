@@ -49,34 +49,49 @@ def keras_row(title, unit, place, way, peer="", in_readme=False):
 def generation_rows(title, unit, *place, in_readme=()):
     """A row of `generate` for each engine; the README shows some of them too."""
     limits = names(f"{LIMIT} {{}}, OpenVINO")
-    for engine in ("keras", "openvino", "openvino-int8"):
-        is_keras, ours = engine == "keras", names(f"{engine} {{}}")
-        # Peers once.
-        peers = (THEIRS, *names("transformers {}")) if is_keras else ("", "", "")
-        row = title if is_keras else f'{title}, `engine="{engine}"`'
+    for engine in ("openvino", "openvino-int8", "keras"):
+        # The default, where it is installed.
+        is_default, ours = engine == "openvino", names(f"{engine} {{}}")
+        peers = THEIRS, *names("transformers {}")
+        row = title if is_default else f'{title}, `engine="{engine}"`'
         runs = (*ours, *peers, *limits)
         yield Row(row, unit, ("generate", *place), runs, engine in in_readme)
 
 
+def text_rows(title, unit, *place):
+    """A row of `encode` for each engine."""
+    peers = THEIRS, *names("transformers Bert {}"), *names(f"{LIMIT} {{}}")
+    place = ("texts", *place)
+    default = (*names("roformer_keras {}"), *peers)
+    yield Row(title, unit, place, default, in_readme=place[-1] != "4x512")
+    int8 = ("roformer_keras openvino-int8", "", *peers)
+    yield Row(f'{title}, `engine="openvino-int8"`', unit, place, int8)
+    by_keras = (*names("roformer_keras {}, engine keras"), *peers)
+    yield Row(f'{title}, `engine="keras"`', unit, place, by_keras)
+
+
 PREDICT = "model.predict(ids)"
 ROWS = (
+    *text_rows("vectors of texts, 32x128", "tokens/s", "texts", "32x128"),
+    *text_rows("vectors of texts, 4x512", "tokens/s", "texts", "4x512"),
+    *text_rows("the vector of a text of 16 tokens", "ms", "text"),
     keras_row(PREDICT, "tokens/s", ("predict", "32x128"), "predict", in_readme=True),
     keras_row(PREDICT, "tokens/s", ("predict", "4x512"), "predict"),
-    keras_row(PREDICT, "ms", ("calls", "1x16"), "predict", in_readme=True),
+    keras_row(PREDICT, "ms", ("calls", "1x16"), "predict"),
     keras_row("model(ids)", "ms", ("calls", "1x16"), "call", "transformers Bert {}"),
     *generation_rows(
         "GPT, 1 sample of 112 tokens",
         "tokens/s",
         "engines",
         "GPT, 1 sample",
-        in_readme=("keras", "openvino-int8"),
+        in_readme=("openvino",),
     ),
     *generation_rows(
         "GPT, 16 samples",
         "tokens/s",
         "engines",
         "GPT, 16 samples",
-        in_readme=("keras", "openvino"),
+        in_readme=("openvino",),
     ),
     *generation_rows(
         "Sim, `paraphrase`, n=100", "s", "engines", "Sim, paraphrase n=100"
@@ -125,8 +140,8 @@ def make_table(figures, rows=ROWS, columns=COLUMNS):
 
 
 def readme_table(figures):
-    """The rows of the README: against bert4keras, where it takes part."""
-    return make_table(figures, README_ROWS, COLUMNS[:3])
+    """The rows of the README, next to bert4keras and Transformers."""
+    return make_table(figures, README_ROWS, COLUMNS[:5])
 
 
 def loading_table(figures):
