@@ -349,9 +349,9 @@ def _column(values):
     return ops.squeeze(values, axis=-1) if is_column else values
 
 
-def _equal(labels, found):
-    found = ops.cast(found, "int32")
-    return ops.cast(ops.equal(ops.cast(labels, "int32"), found), "float32")
+def _equal(labels, predicted):
+    predicted = ops.cast(predicted, "int32")
+    return ops.cast(ops.equal(ops.cast(labels, "int32"), predicted), "float32")
 
 
 # === For compile ===

@@ -1,4 +1,4 @@
-"""What must hold on every Keras backend; `test_backends.py` runs this as a process.
+"""Checks of every Keras backend; `test_backends.py` runs this as a process.
 
     KERAS_BACKEND=jax python tests/backend_checks.py [NAME ...]
 
@@ -273,10 +273,10 @@ def check_generation():
         assert [one.output for one in beams[at]] == [text for _, text in expected]
         for one, (score, _) in zip(beams[at], expected, strict=True):
             assert abs(one.score - score) < 1e-3
-    found = sim.paraphrase("今天天气", n=4, k=2, max_new_tokens=8, seed=1)
-    assert all(-1.001 < score < 1.001 for _, score in found)
+    paraphrases = sim.paraphrase("今天天气", n=4, k=2, max_new_tokens=8, seed=1)
+    assert all(-1.001 < score < 1.001 for _, score in paraphrases)
     again = sim.paraphrase("今天天气", n=4, k=2, max_new_tokens=8, seed=1)
-    assert [text for text, _ in found] == [text for text, _ in again]
+    assert [text for text, _ in paraphrases] == [text for text, _ in again]
     before = gpt.generate("今天天气", method="greedy", max_length=24)
     assert before == "".join(gpt.stream("今天天气", method="greedy", max_length=24))
 
@@ -288,8 +288,8 @@ def check_finetuning():
     model.compile(keras.optimizers.Adam(1e-2))
     history = model.fit(texts, [0, 1] * 4, epochs=8, batch_size=8, verbose=0).history
     assert history["loss"][-1] < 0.5 * history["loss"][0]
-    found = model.predict(texts, verbose=0)
-    assert found.argmax(axis=-1).tolist() == [0, 1] * 4
+    probabilities = model.predict(texts, verbose=0)
+    assert probabilities.argmax(axis=-1).tolist() == [0, 1] * 4
     if keras.backend.backend() != "tensorflow":
         rows = model.make_rows([(text,) for text in texts])
         assert {rows.batch([n])["token_ids"].shape for n in range(8)} == {(1, 32)}
@@ -317,8 +317,8 @@ def check_export():
     sim = RoFormerSim.from_preset(SIM, **ONE_BLOCK)
     with tempfile.TemporaryDirectory() as folder:
         export_model(sim, Path(folder) / "served", "onnx")
-        found = ServedEncoder(Path(folder) / "served").encode(["今天天气不错"])
-    close(found, sim.encode(["今天天气不错"]))
+        vectors = ServedEncoder(Path(folder) / "served").encode(["今天天气不错"])
+    close(vectors, sim.encode(["今天天气不错"]))
 
 
 def check_quantization():
@@ -404,7 +404,7 @@ def main():
     warnings.filterwarnings(
         "ignore", message=r".*\n*.*`custom_gradient` for the openvino"
     )
-    found = {}
+    passed = {}
     for name, check in list(globals().items()):
         name = name.removeprefix("check_")
         if f"check_{name}" not in globals() or name not in (sys.argv[1:] or [name]):
@@ -413,12 +413,12 @@ def main():
         keras.utils.set_random_seed(0)
         try:
             check()
-            found[name] = True
+            passed[name] = True
         except BackendError as error:
             assert keras.backend.backend() in str(error)
-            found[name] = False
+            passed[name] = False
         print(f"{name} {time.process_time() - start:.1f} s", flush=True)
-    print(json.dumps(found))
+    print(json.dumps(passed))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the tests of TensorFlow's checkpoint files share; no backend is imported."""
+"""Helpers of the tests of TensorFlow's checkpoint files; no backend is imported."""
 
 import hashlib
 from pathlib import Path

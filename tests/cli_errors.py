@@ -187,8 +187,8 @@ def check_error(line, code, message, folder, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
     before = listing(folder)
     words = [str(PATHS.get(word, word)) for word in shlex.split(line)]
-    found, out, err = run_main(*words, capsys=capsys)
-    assert (found, out) == (code, "")
+    exit_code, out, err = run_main(*words, capsys=capsys)
+    assert (exit_code, out) == (code, "")
     lines = err.splitlines()
     assert lines[0].startswith("roformer-keras: error: ")
     assert message in lines[0]

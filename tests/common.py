@@ -1,4 +1,4 @@
-"""What several tests need: where things lie, and what belongs together."""
+"""Paths, models and helpers that several tests need."""
 
 import importlib.util
 import io
@@ -57,10 +57,10 @@ def config_of_saved(name):
 
 
 def reference_folder(version="0.11.5"):
-    """Where the real bert4keras is, or None."""
-    found = os.environ.get("ROFORMER_KERAS_REFERENCE")
-    folder = Path(found) if found else ROOT / ".reference" / f"bert4keras-{version}"
-    if found and version != "0.11.5":
+    """The folder of the real bert4keras, or None."""
+    named = os.environ.get("ROFORMER_KERAS_REFERENCE")
+    folder = Path(named) if named else ROOT / ".reference" / f"bert4keras-{version}"
+    if named and version != "0.11.5":
         folder = folder.with_name(f"bert4keras-{version}")
     return folder if (folder / "bert4keras").is_dir() else None
 
@@ -179,12 +179,12 @@ def interruptible():
 
 def transformers_python():
     """An interpreter that can run Transformers, or None."""
-    found = os.environ.get("ROFORMER_KERAS_TRANSFORMERS_PYTHON")
-    if found is None and importlib.util.find_spec("transformers") is not None:
-        found = sys.executable
-    return found
+    interpreter = os.environ.get("ROFORMER_KERAS_TRANSFORMERS_PYTHON")
+    if interpreter is None and importlib.util.find_spec("transformers") is not None:
+        interpreter = sys.executable
+    return interpreter
 
 
 def is_tuned(dataset):
-    """Whether a thread of TensorFlow tunes it, for which its deletion waits."""
+    """True if a thread of TensorFlow tunes a dataset; its deletion waits for that."""
     return dataset.options().autotune.enabled is not False

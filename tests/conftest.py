@@ -1,4 +1,4 @@
-"""What must be set before anything imports a backend."""
+"""Settings that must precede the import of a backend."""
 
 import contextlib
 import functools

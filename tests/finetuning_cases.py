@@ -87,8 +87,8 @@ def assert_mean_of_adversarial_steps(model):
     expected = weights[0]
     for after in weights[1:]:
         expected = 0.75 * expected + 0.25 * after
-    place = next(n for n, v in enumerate(model.trainable_variables) if v is table)
-    mean = np.array(model.optimizer._model_variables_moving_average[place])
+    number = next(n for n, v in enumerate(model.trainable_variables) if v is table)
+    mean = np.array(model.optimizer._model_variables_moving_average[number])
     np.testing.assert_allclose(mean, expected, atol=1e-6)
     assert np.abs(weights[-1] - mean).max() > 1e-4
 

@@ -99,15 +99,15 @@ class _Handler(BaseHTTPRequestHandler):
             match = re.fullmatch(pattern, f"{self.command} {path}")
             if match is None:
                 continue
-            found = match.groupdict()
-            if "repo" in found:
-                repo = found.pop("repo")
+            arguments = match.groupdict()
+            if "repo" in arguments:
+                repo = arguments.pop("repo")
                 if repo not in self.server.repositories:
                     headers = {"X-Error-Code": "RepoNotFound"}
                     return self.send(404, {"error": "Repository not found"}, headers)
-                found["files"] = self.server.repositories[repo]
+                arguments["files"] = self.server.repositories[repo]
                 self.repo = repo
-            return getattr(self, name)(body, **found)
+            return getattr(self, name)(body, **arguments)
         return self.send(404, {"error": "no such page"})
 
     do_GET = do_HEAD = do_POST = do_PUT = answer

@@ -1,10 +1,10 @@
-"""How tests end a training in its midst."""
+"""Ways to interrupt a training in a test."""
 
 import keras
 
 
 class Interrupted(Exception):
-    """What stands for whatever ends a process."""
+    """The error that stands for the end of a process."""
 
 
 class InterruptAfter(keras.callbacks.Callback):

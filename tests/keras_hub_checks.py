@@ -1,4 +1,4 @@
-"""What Keras-Hub's users type, on presets of this package.
+"""Checks of presets of this package with Keras-Hub's interface.
 
     KERAS_BACKEND=jax python tests/keras_hub_checks.py FOLDER
 
@@ -31,9 +31,9 @@ def main(folder):
         backbone = keras_hub.models.Backbone.from_preset(str(preset))
         assert type(backbone) is ours.RoFormerBackbone
         expected = model.predict(INPUTS, verbose=0)
-        for found in (backbone, type(backbone).from_preset(str(preset))):
-            found = found.predict(INPUTS, verbose=0)
-            keras.tree.map_structure(np.testing.assert_array_equal, found, expected)
+        for loaded in (backbone, type(backbone).from_preset(str(preset))):
+            outputs = loaded.predict(INPUTS, verbose=0)
+            keras.tree.map_structure(np.testing.assert_array_equal, outputs, expected)
         # As a backbone of this package, which the class replaces.
         backbone.save_to_preset(preset, tokenizer=model.tokenizer, overwrite=True)
         again = roformer_keras.RoFormerBackbone.from_preset(preset)
@@ -49,16 +49,16 @@ def main(folder):
     ids = classifier.preprocessor(TEXTS[0])
     tokenizer = roformer_keras.RoFormerTokenizer.from_preset(CHARACTER)
     expected, _ = tokenizer.encode(TEXTS[0])
-    found = ops.convert_to_numpy(ids["token_ids"]).tolist()
-    assert found == expected + [0] * (16 - len(expected))
+    token_ids = ops.convert_to_numpy(ids["token_ids"]).tolist()
+    assert token_ids == expected + [0] * (16 - len(expected))
     classifier.compile(
         keras.optimizers.Adam(1e-2),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     loss = classifier.fit(TEXTS, LABELS, batch_size=4, epochs=4, verbose=0).history
     assert loss["loss"][-1] < 0.2 * loss["loss"][0]
-    found = classifier.predict(TEXTS[:2], verbose=0)
-    assert found.argmax(-1).tolist() == [0, 1]
+    logits = classifier.predict(TEXTS[:2], verbose=0)
+    assert logits.argmax(-1).tolist() == [0, 1]
 
     # Pairs have two segments, and long ones are cut.
     pairs = (TEXTS[:2], [TEXTS[1], TEXTS[0] * 9])
@@ -76,7 +76,7 @@ def main(folder):
     classifier.save_to_preset(str(folder / "saved"))
     again = keras_hub.models.TextClassifier.from_preset(str(folder / "saved"))
     assert again.preprocessor.sequence_length == 16
-    np.testing.assert_array_equal(again.predict(TEXTS[:2], verbose=0), found)
+    np.testing.assert_array_equal(again.predict(TEXTS[:2], verbose=0), logits)
     again = roformer_keras.RoFormerTokenizer.from_preset(folder / "saved")
     assert again.vocabulary == tokenizer.vocabulary
     # A classifier and a backbone that Keras-Hub has saved are read here.
@@ -97,8 +97,8 @@ def check_own_classifier(folder, classifier):
     assert type(model) is roformer_keras.RoFormerTextClassifier
     assert (model.max_length, model.head_dropout) == (16, classifier.dropout)
     expected = classifier.predict(TEXTS[:2], verbose=0)
-    found = model.predict(TEXTS[:2], verbose=0)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    logits = model.predict(TEXTS[:2], verbose=0)
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
     assert model.classify(TEXTS[:2]) == [0, 1]
 
 

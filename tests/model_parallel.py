@@ -47,7 +47,7 @@ def shares(model):
 
 
 def check_shares(model, count):
-    block, found = "transformer_layer_0", shares(model)
+    block, share_of = "transformer_layer_0", shares(model)
     divided = {"token_embedding/embeddings"}
     for name in ("query", "key", "value"):
         divided |= {f"{block}/attention/{name}/{kind}" for kind in ("kernel", "bias")}
@@ -57,8 +57,8 @@ def check_shares(model, count):
         f"{block}/{layer}/output_dense/kernel"
         for layer in ("attention", "feed_forward")
     }
-    assert {path for path, share in found.items() if share < 1} == divided
-    assert {found[path] for path in divided} == {1 / count}
+    assert {path for path, share in share_of.items() if share < 1} == divided
+    assert {share_of[path] for path in divided} == {1 / count}
     # The optimizer's variables are divided as the weights are.
     pairs = zip(model.trainable_variables, model.optimizer.momentums, strict=True)
     for weight, momentum in pairs:
@@ -87,10 +87,10 @@ def main():
             layout_map=backbone_layout(CONFIG, mesh), auto_shard_dataset=False
         )
         with distribution.scope():
-            model, found = results()
+            model, computed = results()
         check_shares(model, shape[1])
         for name, value in expected.items():
-            np.testing.assert_allclose(found[name], value, atol=1e-6, err_msg=name)
+            np.testing.assert_allclose(computed[name], value, atol=1e-6, err_msg=name)
     mesh = keras.distribution.DeviceMesh((1, 4), names, devices)
     assert "axis must be one of the mesh" in refused(mesh, "width", CONFIG)
     for name, changes in (

@@ -56,8 +56,8 @@ def make_model(model_class, tokenizer=TOKENIZER, seed=0, dtype=None, **fields):
     if kind is models.RoFormerSeq2Seq:
         config = models.Seq2SeqConfig(**fields)
     else:
-        own = {"attention": fields["attention"]} if "attention" in fields else {}
-        config = config_for_model(model_class, RoFormerConfig(**fields), **own)
+        settings = {"attention": fields["attention"]} if "attention" in fields else {}
+        config = config_for_model(model_class, RoFormerConfig(**fields), **settings)
     model = kind.from_roformer_config(config, dtype)
     rng = np.random.default_rng(seed)
     for weight in model.trainable_weights:
@@ -128,11 +128,11 @@ def main():
     warnings.simplefilter("error")
     # Keras's own variables, with NumPy 2.
     warnings.filterwarnings("ignore", message="__array__ implementation")
-    found = {"backend": keras.backend.backend()}
+    losses = {"backend": keras.backend.backend()}
     for name in ELSEWHERE:
-        found[name] = fitted(name, 3)
-    found["distillation bfloat16"] = fitted("distillation", 2, "mixed_bfloat16")
-    print(json.dumps(found))
+        losses[name] = fitted(name, 3)
+    losses["distillation bfloat16"] = fitted("distillation", 2, "mixed_bfloat16")
+    print(json.dumps(losses))
 
 
 if __name__ == "__main__":

@@ -19,12 +19,12 @@ def write_lowest_layer(source, target):
     """Writes a checkpoint zip without its upper layers."""
     with open_checkpoint(source) as checkpoint:
         config = checkpoint.config.replace(num_layers=1)
-        kept = {row.name for row in weight_table(config)}
+        names = {row.name for row in weight_table(config)}
         tensors = checkpoint.tensors
         small = dataclasses.replace(
             checkpoint,
             config=config,
-            tensors={name: tensors[name] for name in tensors if name in kept},
+            tensors={name: tensors[name] for name in tensors if name in names},
         )
         save(small, target, "bert4keras")
 

@@ -14,7 +14,7 @@ PAD, PAD_ROWS = 32, 4
 
 
 class FakeDecoder:
-    """What a search needs of a decoder, in NumPy: no model, and nothing is compiled.
+    """A decoder for a search, in NumPy: no model, and nothing is compiled.
 
     The logits of the next token are a row of a random table, which all tokens so far
     determine together.
@@ -36,13 +36,13 @@ class FakeDecoder:
 
     def all_logits(self, prompt, texts):
         """As `all_logits` below."""
-        found = []
+        rows_of_logits = []
         for text in texts:
             states = [self._read(prompt)]
             for token in text:
                 states.append(self._read([token], states[-1]))
-            found.append(self.table[states])
-        return np.array(found)
+            rows_of_logits.append(self.table[states])
+        return np.array(rows_of_logits)
 
     def start(self, prompts, copies, max_new_tokens):
         states = [self._read(prompt.token_ids) for prompt in prompts]
@@ -75,16 +75,18 @@ class FakeDecoder:
     def advance(self, state, tokens, uniforms, rows):
         self.rows.append(len(tokens))
         assert uniforms.shape[1] <= self.steps
-        found = []
+        chosen = []
         for uniform in uniforms.T:
             pairs = zip(tokens, state.rows, strict=True)
             state.rows = np.array([self._read([token], row) for token, row in pairs])
             logits = self.table[state.rows]
             tokens, scores, rows = self.choose(logits, uniform, rows)
-            found.append((tokens, scores))
+            chosen.append((tokens, scores))
             if rows.done.all():
                 break
-        tokens, scores = (np.stack(steps, axis=1) for steps in zip(*found, strict=True))
+        tokens, scores = (
+            np.stack(steps, axis=1) for steps in zip(*chosen, strict=True)
+        )
         return tokens, scores, logits, rows
 
     def select(self, state, rows):
@@ -117,13 +119,13 @@ class EncoderDecoder:
         # Where the source ends the target begins.
         target[:, 0] = self._model.tokenizer.cls_id
         source = np.tile(np.array(self._source, "int32"), (len(rows), 1))
-        found = _host(
+        logits = _host(
             self._model(
                 {"encoder_token_ids": source, "decoder_token_ids": target},
                 training=False,
             )
         )
-        return np.pad(found, ((0, 0), (first, 0), (0, 0)))
+        return np.pad(logits, ((0, 0), (first, 0), (0, 0)))
 
 
 def _host(tensor):
@@ -172,8 +174,8 @@ def log_softmax(logits):
 
 def score(model, prompt, text):
     """The log-probability of a text, token by token."""
-    found = log_softmax(all_logits(model, prompt, [text])[0, :-1])
-    return found[np.arange(len(text)), text].sum()
+    log_probabilities = log_softmax(all_logits(model, prompt, [text])[0, :-1])
+    return log_probabilities[np.arange(len(text)), text].sum()
 
 
 def kept(logits, temperature=1.0, top_k=None, top_p=1.0):
@@ -199,8 +201,8 @@ def write(model, prompt, limit, choose, stops=(), suppressed=(), minimum=0, draf
         if len(text) < len(ahead) and list(draft[: len(text)]) == text:
             logits = ahead[len(text)].copy()
         else:
-            rest = draft if list(draft[: len(text)]) == text else text
-            (ahead,) = all_logits(model, prompt, [rest])
+            continued = draft if list(draft[: len(text)]) == text else text
+            (ahead,) = all_logits(model, prompt, [continued])
             logits = ahead[len(text)].copy()
         if len(text) + 1 < minimum:
             logits[list(suppressed)] = -np.inf
@@ -235,10 +237,10 @@ def beam(model, prompt, limit, beams, penalty=0.0, stops=(), suppressed=(), mini
     live, finished = [(0.0, [])], []
     for length in range(1, limit + 1):
         logits = next_logits(model, prompt, [text for _, text in live])
-        found = log_softmax(logits)
+        log_probabilities = log_softmax(logits)
         if length < minimum:
-            found[:, list(suppressed)] = -np.inf
-        scores = np.array([score for score, _ in live])[:, None] + found
+            log_probabilities[:, list(suppressed)] = -np.inf
+        scores = np.array([score for score, _ in live])[:, None] + log_probabilities
         going = []
         order = np.argsort(-scores.ravel(), kind="stable")
         for rank, index in enumerate(order[: beams * (1 + max(1, len(stops)))]):
@@ -273,10 +275,10 @@ def assert_logits(model, prompts, length, room, decoder=None):
     rows = [Prompt(prompt, (0,) * len(prompt), 999) for prompt in prompts]
     logits, state = decoder.start(rows, 1, room)
     endless = RowState.endless(GenerationConfig(method="greedy"), len(rows))
-    found, uniforms = [logits], np.zeros((len(rows), 1), "float32")
+    steps, uniforms = [logits], np.zeros((len(rows), 1), "float32")
     for tokens in texts.T:
         *_, logits, _ = decoder.advance(state, tokens, uniforms, endless)
-        found.append(logits)
-    for prompt, text, ours in zip(prompts, texts, np.stack(found, axis=1), strict=True):
+        steps.append(logits)
+    for prompt, text, ours in zip(prompts, texts, np.stack(steps, axis=1), strict=True):
         (expected,) = all_logits(model, prompt, [text])
         np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-4)

@@ -40,8 +40,10 @@ def supervised_contrastive(labels, vectors, scale=20.0):
     for row, label in enumerate(labels):
         others = [other for other in range(len(vectors)) if other != row]
         scores = log_softmax(scale * cosines(vectors)[row, others])
-        own = [-s for s, at in zip(scores, others, strict=True) if labels[at] == label]
-        losses.append(np.mean(own) if own else 0.0)
+        of_same_class = [
+            -s for s, at in zip(scores, others, strict=True) if labels[at] == label
+        ]
+        losses.append(np.mean(of_same_class) if of_same_class else 0.0)
     return np.array(losses)
 
 

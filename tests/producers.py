@@ -21,11 +21,11 @@ STEPS = 5
 
 
 def do_nothing(number):
-    """What a producer calls by default before each step."""
+    """The default of the function that a producer calls before each step."""
 
 
 class Producer:
-    """What all producers share.
+    """The base of all producers.
 
     Attributes:
         lock: what takes the lock, for a test to replace.

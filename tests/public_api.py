@@ -1,4 +1,4 @@
-"""What a user writes, with the types that mypy must find; it is checked and never run.
+"""A user's code, with the types that mypy must find; it is checked and never run.
 
 `mypy` reads it together with the package, see `pyproject.toml`.
 """
@@ -138,8 +138,8 @@ def classify() -> None:
     assert_type(classifier.classify(TEXTS, probabilities=True), np.ndarray)
     assert_type(classifier.classify(iter(TEXTS)), Iterator[Any])
     assert_type(classifier.predict(iter(TEXTS)), Iterator[np.ndarray])
-    found = classifier.evaluate(TEXTS, [1, 0])
-    assert_type(found, float | list[float] | dict[str, float])
+    metrics = classifier.evaluate(TEXTS, [1, 0])
+    assert_type(metrics, float | list[float] | dict[str, float])
     assert_type(classifier.num_classes, int)
     assert_type(classifier.classes, list[Any] | None)
     regressor = RoFormerTextRegressor.from_preset("roformer-char")
@@ -178,11 +178,11 @@ def train(folder: Path) -> None:
 
 
 def measure(model: RoFormerSeq2Seq) -> None:
-    found = roformer_keras.evaluate_seq2seq(model, TEXTS, TEXTS, num_beams=2)
-    assert_type(found, Seq2SeqEvaluation)
-    assert_type(found.bleu, Bleu)
-    assert_type(found.loss, float)
-    assert_type(found.hypotheses, list[str])
+    evaluation = roformer_keras.evaluate_seq2seq(model, TEXTS, TEXTS, num_beams=2)
+    assert_type(evaluation, Seq2SeqEvaluation)
+    assert_type(evaluation.bleu, Bleu)
+    assert_type(evaluation.loss, float)
+    assert_type(evaluation.hypotheses, list[str])
     assert_type(roformer_keras.corpus_bleu(TEXTS, TEXTS).score, float)
     report = roformer_keras.verify("roformer-char", lengths=(1, 64))
     assert_type(report, Report)

@@ -1,4 +1,4 @@
-"""What is saved is what was trained: a table of models, states, files and readers.
+"""Saved models and trained ones compared, by model, state, file and reader.
 
 A cell is a class, a state, a format and a reader. `wrong_cells` writes its file here,
 and reads it in another process, which runs this module.
@@ -148,8 +148,8 @@ def outputs_of(model):
     import numpy as np
 
     model.run_eagerly = True
-    found = model(inputs_of(model), training=False)
-    flat = found if isinstance(found, dict) else {"output": found}
+    outputs = model(inputs_of(model), training=False)
+    flat = outputs if isinstance(outputs, dict) else {"output": outputs}
     return {
         key: np.asarray(keras.ops.convert_to_numpy(value), "float32")
         for key, value in flat.items()
@@ -160,7 +160,7 @@ def outputs_of(model):
 
 
 def is_unreadable(name, state, format, reader):
-    """Whether Keras writes a file that a reader of this package must refuse."""
+    """True if Keras writes a file that a reader of this package must refuse."""
     if format == "saved_model":
         return reader == "from_preset"
     if format != "weights.h5" or reader == "keras":
@@ -171,7 +171,7 @@ def is_unreadable(name, state, format, reader):
 
 
 def is_refused(name, state, format):
-    """Whether a file cannot hold the model, so that writing it is an error."""
+    """True if a file cannot hold the model, so that writing it is an error."""
     is_task, is_seq2seq = name in TASKS, name == "RoFormerSeq2Seq"
     refused = {
         "h5": True,
@@ -226,29 +226,29 @@ def check(cell, path, expected):
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            found = READERS[reader](cell, Path(path))
+            read = READERS[reader](cell, Path(path))
     except RoFormerError as error:
         return f"refused: {error}"[:300]
     except Exception as error:
         return f"failed: {type(error).__name__}: {error}"[:300]
     if reader == "command":
-        same = _is_close(found, expected["answers"])
-        return None if same else f"answers {found} != {expected['answers']}"[:300]
-    if isinstance(found, str):
-        return found
+        same = _is_close(read, expected["answers"])
+        return None if same else f"answers {read} != {expected['answers']}"[:300]
+    if isinstance(read, str):
+        return read
     if reader == "backbone":
         # Of a model with a head, which an adapter has too.
         is_warned = any("left out" in str(one.message) for one in caught)
         if (name != "RoFormerBackbone" and expected["has_head"]) != is_warned:
             return f"{len(caught)} warnings"
-        return _differs(found, expected["backbone"], 1e-5)
+        return _differs(read, expected["backbone"], 1e-5)
     if format == "zip" and name in TASKS:
-        return _differs(found, expected["backbone"], *_tolerance(cell))
+        return _differs(read, expected["backbone"], *_tolerance(cell))
     if format not in ("weights.h5", "lora", "saved_model"):
-        vocabulary = found.get("vocabulary")
+        vocabulary = read.get("vocabulary")
         if vocabulary != expected["vocabulary"]:
             return "the vocabulary is not that of the model"
-    return _differs(found["outputs"], expected["outputs"], *_tolerance(cell))
+    return _differs(read["outputs"], expected["outputs"], *_tolerance(cell))
 
 
 def _tolerance(cell):
@@ -315,21 +315,21 @@ def _by_load_model(cell, path):
     import roformer_keras
 
     name, _, format, _ = cell
-    given = _given(cell)
+    options = _given(cell)
     if name in TASKS:
-        given = {k: v for k, v in given.items() if k in ("config", "dtype")}
-    model = roformer_keras.load_model(path, **given)
-    found = type(model).__name__
+        options = {k: v for k, v in options.items() if k in ("config", "dtype")}
+    model = roformer_keras.load_model(path, **options)
+    class_name = type(model).__name__
     if format == "zip" and name in (*TASKS, "RoFormerBackbone"):
         # bert4keras's files do not say more.
         backbone = getattr(model, "backbone", model)
-        found = {**_found(model), "outputs": outputs_of(backbone)}
-        return found["outputs"] if name in TASKS else found
-    if found != name and format != "zip":
-        return f"a {found}"
-    if found != name:
-        # The class is that of the heads.
-        model = class_of(name).from_preset(path, **given)
+        outputs = outputs_of(backbone)
+        return outputs if name in TASKS else {**_found(model), "outputs": outputs}
+    if class_name != name and format != "zip":
+        return f"a {class_name}"
+    if class_name != name:
+        # A zip's class follows from its heads.
+        model = class_of(name).from_preset(path, **options)
     return _found(model)
 
 
@@ -355,12 +355,12 @@ def _by_convert(cell, path):
 
     name, state, format, _ = cell
     target = path.with_name(f"again-{format.replace('.', '-')}")
-    given = {}
+    keywords = {}
     if format == "weights.h5":
-        given = {"config": build(name).config, "model": name}
+        keywords = {"config": build(name).config, "model": name}
     elif format == "zip":
-        given = {"model": "RoFormerBackbone" if name in TASKS else name}
-    convert(path, target, overwrite=True, verbose=0, **given)
+        keywords = {"model": "RoFormerBackbone" if name in TASKS else name}
+    convert(path, target, overwrite=True, verbose=0, **keywords)
     options = options_of(state)
     if format == "zip" and name in TASKS:
         backbone = class_of("RoFormerBackbone").from_preset(target, **options)
@@ -387,8 +387,8 @@ def _by_tensorflow(cell, path):
 
     inputs = inputs_of(build(cell[0]))
     loaded = tf.saved_model.load(str(path))
-    found = loaded.serve(inputs)
-    flat = found if isinstance(found, dict) else {"output": found}
+    answer = loaded.serve(inputs)
+    flat = answer if isinstance(answer, dict) else {"output": answer}
     outputs = {key: np.asarray(value, "float32") for key, value in flat.items()}
     return {"outputs": outputs}
 
@@ -417,7 +417,7 @@ def command_of(name, path):
 
 
 def answers_of(name, path):
-    """What the command prints, without the name of the file; or its error."""
+    """The output of the command, without the name of the file; or its error."""
     from roformer_keras.cli import main
     from roformer_keras.errors import SourceError
 
@@ -441,7 +441,7 @@ def answers_of(name, path):
 
 
 def answers_of_model(model):
-    """What the command of `command_of` prints for a model."""
+    """The output of the command of `command_of` for a model."""
     from roformer_keras.models.embedding import embed
     from roformer_keras.training.results import FinetunedTask
 
@@ -465,7 +465,7 @@ def answers_of_model(model):
 
 
 def _is_close(found, expected):
-    """Whether JSON is the same but for rounding."""
+    """True if JSON is the same but for rounding."""
     if isinstance(expected, float):
         return isinstance(found, float | int) and abs(found - expected) < 1e-3
     if isinstance(expected, list):
@@ -490,7 +490,7 @@ READERS = {
 
 
 def expected_of(model, with_answers):
-    """What readers must find, as JSON."""
+    """The expected results of readers, as JSON."""
     backbone = getattr(model, "backbone", model)
     outputs = _lists(outputs_of(model))
     return {
@@ -516,17 +516,17 @@ def wrong_cells(cells, folder):
     for cell in cells:
         models.setdefault(cell[:2], []).append(cell)
     for (name, state), own in models.items():
-        place = Path(folder, f"{name}-{state}")
-        place.mkdir()
+        folder_of_model = Path(folder, f"{name}-{state}")
+        folder_of_model.mkdir()
         model = trained(name, state)
-        expected = place / "expected.json"
+        expected = folder_of_model / "expected.json"
         with_answers = any(cell[3] == "command" for cell in own)
         expected.write_text(json.dumps(expected_of(model, with_answers)))
         written = {}
         for cell in own:
             format = cell[2]
             if format not in written:
-                written[format] = _written(model, cell, place)
+                written[format] = _written(model, cell, folder_of_model)
             path, problem = written[format]
             if problem is not None:
                 wrong[cell] = problem
@@ -550,7 +550,7 @@ def _written(model, cell, place):
 
 
 def _read(jobs):
-    """What is wrong with files that a fresh process reads, by cell."""
+    """The problems of files that a fresh process reads, by cell."""
     process = subprocess.run(
         [sys.executable, __file__],
         input=json.dumps(jobs),
@@ -560,8 +560,8 @@ def _read(jobs):
     )
     lines = [line for line in process.stdout.splitlines() if line.startswith(_RESULT)]
     assert len(lines) == len(jobs), process.stderr[-2000:]
-    found = [json.loads(line.removeprefix(_RESULT)) for line in lines]
-    return {tuple(cell): problem for cell, problem in found if problem is not None}
+    problems = [json.loads(line.removeprefix(_RESULT)) for line in lines]
+    return {tuple(cell): problem for cell, problem in problems if problem is not None}
 
 
 _RESULT = "result "

@@ -38,7 +38,7 @@ def packed(folder, archive, prefix="", method=zipfile.ZIP_STORED, strangers=()):
 
 
 def tensorflow_tensors(prefix):
-    """What TensorFlow itself reads: name -> array."""
+    """The variables that TensorFlow itself reads: name -> array."""
     import tensorflow as tf
 
     reader = tf.train.load_checkpoint(str(prefix))
@@ -48,7 +48,7 @@ def tensorflow_tensors(prefix):
 
 
 def tensors_of(source, **given):
-    """What this package reads: name -> array."""
+    """The variables that this package reads: name -> array."""
     with open_checkpoint(source, **given) as checkpoint:
         return {
             name: np.array(tensor.read()) for name, tensor in checkpoint.tensors.items()
@@ -77,10 +77,10 @@ def listing(folder):
 
 def outputs(model, inputs=INPUTS):
     """The outputs of a model by name, as NumPy."""
-    found = model({name: inputs[name] for name in model.input}, training=False)
-    if not isinstance(found, dict):
-        found = {"output": found}
-    return {name: np.asarray(value) for name, value in found.items()}
+    computed = model({name: inputs[name] for name in model.input}, training=False)
+    if not isinstance(computed, dict):
+        computed = {"output": computed}
+    return {name: np.asarray(value) for name, value in computed.items()}
 
 
 def assert_same(first, second):

@@ -47,11 +47,11 @@ def main():
         devices=devices, auto_shard_dataset=False
     )
     with distribution.scope():
-        found = results()
-    assert expected.keys() == found.keys()
+        computed = results()
+    assert expected.keys() == computed.keys()
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, atol=2e-6, err_msg=name)
-    print("uneven batches:", json.dumps(sorted(found)))
+        np.testing.assert_allclose(computed[name], value, atol=2e-6, err_msg=name)
+    print("uneven batches:", json.dumps(sorted(computed)))
 
 
 if __name__ == "__main__":

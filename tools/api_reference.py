@@ -1,4 +1,4 @@
-"""What the API reference shows: the public names, and their docstrings in sections.
+"""The contents of the API reference: public names, and their docstrings in sections.
 
 Modules are read with griffe and not imported, as mkdocstrings does. `mkdocs.yml` names
 this file as an extension of griffe; `tests/unit/test_api_docs.py` checks what it finds.
@@ -125,7 +125,7 @@ def with_links(text: str, pages: Mapping[str, str]) -> str:
 
 
 def class_pages() -> dict[str, str]:
-    """What is on the pages, by the name of the class, if only one has it."""
+    """Members on the pages, by the name of the class, if only one has it."""
     names = [name for _, name in names_on_pages()]
     counts = Counter(name.rpartition(".")[2] for name in names)
     return {
@@ -203,11 +203,11 @@ def _listed(module):
 
 
 def resolved(module: griffe.Module, name: str) -> griffe.Object:
-    """What a name of a module is, wherever it is defined."""
-    found = module[name]
-    found = found.final_target if found.is_alias else found
+    """The object of a name of a module, wherever it is defined."""
+    member = module[name]
+    member = member.final_target if member.is_alias else member
     # A function may hide the module of its name.
-    return found.members.get(found.name, found) if found.is_module else found
+    return member.members.get(member.name, member) if member.is_module else member
 
 
 def names_on_pages() -> list[tuple[str, str]]:

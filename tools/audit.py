@@ -41,20 +41,20 @@ def main(arguments=None):
 
 def installed_versions(names: Iterable[str] = ()) -> dict[str, str]:
     """The versions of libraries by name; of all but this package by default."""
-    found = {
+    versions = {
         distribution.metadata["Name"].lower().replace("_", "-"): distribution.version
         for distribution in importlib.metadata.distributions()
     }
-    found.pop("roformer-keras", None)
-    if absent := [name for name in names if name not in found]:
+    versions.pop("roformer-keras", None)
+    if absent := [name for name in names if name not in versions]:
         raise ConfigurationError(
             f"{', '.join(absent)} must be installed to be looked at"
         )
-    return {name: found[name] for name in sorted(names or found)}
+    return {name: versions[name] for name in sorted(names or versions)}
 
 
 def ask(versions: Mapping[str, str]) -> dict:
-    """What pip-audit says of these versions, as it writes it.
+    """The report of pip-audit on these versions, as it writes it.
 
     Raises:
         CalledProcessError, OSError, ValueError: it could not be installed or run.

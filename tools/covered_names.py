@@ -32,19 +32,19 @@ def with_table(text):
 
 def covered_names():
     """Public names by module, without those that `layers` takes from Keras."""
-    found = {
+    names = {
         name: sorted(importlib.import_module(f"{_PACKAGE}.{name}").__all__)
         for name in ("backend", "models", "optimizers", "snippets", "tokenizers")
     }
     layers = importlib.import_module(f"{_PACKAGE}.layers")
-    found["layers"] = sorted(["Layer", *layers.custom_objects])
+    names["layers"] = sorted(["Layer", *layers.custom_objects])
     functions = importlib.import_module(f"{_PACKAGE}.keras_functions")
-    found["backend.K"] = sorted(
+    names["backend.K"] = sorted(
         name
         for name, value in vars(functions).items()
         if callable(value) and name[0].islower() and not name.startswith("_")
     )
-    return dict(sorted(found.items()))
+    return dict(sorted(names.items()))
 
 
 if __name__ == "__main__":

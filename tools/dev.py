@@ -43,8 +43,8 @@ def main():
     parser.add_argument("--all", action="store_true", help="run every test")
     options, pytest_arguments = parser.parse_known_args()
     if sys.version_info < (3, 11):  # noqa: UP036  This script runs before the check.
-        found = ".".join(map(str, sys.version_info[:3]))
-        sys.exit(f"Python 3.11 or later is needed, this is {found}")
+        version = ".".join(map(str, sys.version_info[:3]))
+        sys.exit(f"Python 3.11 or later is needed, this is {version}")
     if pytest_arguments and options.job != "test":
         parser.error(f"unrecognized arguments: {' '.join(pytest_arguments)}")
     set_up()
@@ -127,9 +127,9 @@ def test(every_test, pytest_arguments):
         arguments = [_for_tier(word, tier) for word in pytest_arguments]
         if not names_tests:
             arguments = [*folders, *arguments]
-        found = run(PYTHON, "-m", *command, "-m", marks, *arguments, ends=False)
-        if not (names_tests and found == NO_TESTS):
-            code = max(code, found)
+        exit_code = run(PYTHON, "-m", *command, "-m", marks, *arguments, ends=False)
+        if not (names_tests and exit_code == NO_TESTS):
+            code = max(code, exit_code)
     sys.exit(code)
 
 

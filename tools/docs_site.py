@@ -1,4 +1,4 @@
-"""What the documentation's site needs beyond the pages in docs/; a hook of MkDocs.
+"""Additions of the documentation's site to the pages in docs/; a hook of MkDocs.
 
 A page whose front matter names a `source` has the text of that file of the repository,
 Markdown or a notebook. Links that leave docs/ lead to the page of the file if it has
@@ -65,10 +65,10 @@ def on_page_markdown(markdown, page, config, files):
         markdown = add_anchors(markdown, english.read_text(encoding="utf-8"))
     if HELP in markdown:
         markdown = markdown.replace(HELP, help_of_commands())
-    place = posixpath.dirname(page.file.src_uri) or "."
+    page_folder = posixpath.dirname(page.file.src_uri) or "."
 
     def rewrite(found):
-        return f"]({rewrite_link(found[1], name, place, config.repo_url)})"
+        return f"]({rewrite_link(found[1], name, page_folder, config.repo_url)})"
 
     # Blocks of code stay as they are.
     parts = _FENCE.split(markdown)
@@ -95,8 +95,8 @@ def pages_of_sources():
 
 def source_of(path):
     """The file of the repository that a page shows, if it does."""
-    found = _SOURCE.match(path.read_text(encoding="utf-8"))
-    return found and found[1]
+    include = _SOURCE.match(path.read_text(encoding="utf-8"))
+    return include and include[1]
 
 
 def rewrite_link(link, name, place, repository):
@@ -182,14 +182,14 @@ def read_notebook(path, repository):
         else:
             parts.append(f"```python\n{cell.source}\n```")
             parts += filter(None, map(show_output, cell.outputs))
-    title, _, rest = parts[0].partition("\n")
+    title, _, text = parts[0].partition("\n")
     owner = repository.rstrip("/").removeprefix("https://github.com/")
     name = path.relative_to(ROOT).as_posix()
     links = (
         f"[Open in Colab]({COLAB}/{owner}/blob/{BRANCH}/{name}) · "
         f"[Notebook]({repository}/blob/{BRANCH}/{name})"
     )
-    return "\n\n".join([title, links, rest, *parts[1:]]), formulas
+    return "\n\n".join([title, links, text, *parts[1:]]), formulas
 
 
 def show_output(output):

@@ -50,14 +50,14 @@ def draw_shares(recorded, path):
         for at, (kind, rate, share) in enumerate(
             (("float32", 1, 2), ("bfloat16 or integers", 3, 4))
         ):
-            own = [(n, row) for n, row in enumerate(rows) if row[share]]
+            measured = [(n, row) for n, row in enumerate(rows) if row[share]]
             bars = axes.barh(
-                [n + 0.4 * at for n, _ in own],
-                [number(row[share]) for _, row in own],
+                [n + 0.4 * at for n, _ in measured],
+                [number(row[share]) for _, row in measured],
                 height=0.38,
                 label=kind,
             )
-            labels = [f"{row[share]}: {row[rate]} tokens/s" for _, row in own]
+            labels = [f"{row[share]}: {row[rate]} tokens/s" for _, row in measured]
             axes.bar_label(bars, labels, padding=3, fontsize=8)
         axes.set_yticks([n + 0.2 for n in range(len(rows))], [row[0] for row in rows])
         axes.invert_yaxis()

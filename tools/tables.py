@@ -22,8 +22,8 @@ def between(text: str, begin: str, end: str, table: str, label: object) -> str:
     Raises:
         ConfigurationError: it lacks one of them.
     """
-    before, begin_found, rest = text.partition(begin)
-    _, end_found, after = rest.partition(end)
+    before, begin_found, after_begin = text.partition(begin)
+    _, end_found, after = after_begin.partition(end)
     if not (begin_found and end_found):
         raise ConfigurationError(f"{label} must have the lines {begin} and {end}")
     return f"{before}{begin}\n{table}\n{end}{after}"

@@ -69,7 +69,7 @@ class Worker:
         )
 
     def call(self, method: str, *arguments, **keywords):
-        """What a method returns."""
+        """The result of a method."""
         self.send(method, *arguments, **keywords)
         return self.receive()["result"]
 

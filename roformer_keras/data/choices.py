@@ -111,8 +111,8 @@ def choice_columns(names: Sequence[str], field: str) -> list[int]:
     pattern = re.compile(rf"{re.escape(wanted.removesuffix('s'))}s?_?(\d{{1,3}})")
     matches = [pattern.fullmatch(name) for name in lower_names]
     numbered = {place: int(one[1]) for place, one in enumerate(matches) if one}
-    places = sorted(numbered, key=numbered.__getitem__)
-    return [] if len(places) < MIN_CHOICES or wanted in lower_names else places
+    columns = sorted(numbered, key=numbered.__getitem__)
+    return [] if len(columns) < MIN_CHOICES or wanted in lower_names else columns
 
 
 def gather_choices(cells: Sequence, places: Sequence[int]) -> list:

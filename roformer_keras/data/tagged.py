@@ -132,13 +132,13 @@ def name_tags(tags: Iterable, names: Sequence[str] = ()) -> list[str]:
 
 def _tags_of(token, tag):
     """A tag for each character of a token."""
-    kind, label, more = tag[:1], tag[1:], len(token) - 1
-    if not more or not label:
-        return [tag] * (more + 1)
+    kind, label, following = tag[:1], tag[1:], len(token) - 1
+    if not following or not label:
+        return [tag] * (following + 1)
     # The first and the last character of a token that begins and ends a span.
     first = {"S": "B", "E": "I"}.get(kind, kind)
     last = {"S": "E", "B": "I"}.get(kind, kind)
-    return [first + label, *["I" + label] * (more - 1), last + label]
+    return [first + label, *["I" + label] * (following - 1), last + label]
 
 
 # === Files ===

@@ -107,8 +107,10 @@ def pair_cosines(
     texts = list(dict.fromkeys(text for side in sides for text in side))
     rows = {text: row for row, text in enumerate(texts)}
     vectors = encode(texts)
-    one, other = (vectors[[rows[text] for text in side]] for side in sides)
-    return np.sum(one * other, axis=1)
+    first_vectors, second_vectors = (
+        vectors[[rows[text] for text in side]] for side in sides
+    )
+    return np.sum(first_vectors * second_vectors, axis=1)
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:

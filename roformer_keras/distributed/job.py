@@ -102,9 +102,9 @@ class FolderJob:
             )
         # Workers may have another working folder.
         resolved = resolve(verb.source)
-        places = {"source": resolved, "config": verb.config}
-        places["vocabulary"] = verb.vocabulary
-        paths = {name: os.path.abspath(one) for name, one in places.items() if one}
+        sources = {"source": resolved, "config": verb.config}
+        sources["vocabulary"] = verb.vocabulary
+        paths = {name: os.path.abspath(one) for name, one in sources.items() if one}
         self._verb = dataclasses.replace(verb, **paths)
         self._inputs = find_inputs(
             place, format, options.header, options.encoding, options.fields

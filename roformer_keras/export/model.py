@@ -350,11 +350,11 @@ _QUANTIZERS = {"onnx": _quantize_onnx, "openvino": _quantize_openvino}
 # === Checking ===
 
 
-def _compare(name, found, expected, format, int8):
+def _compare(name, computed, expected, format, int8):
     """The differences of one output; raises OutputError if they are too large."""
-    found, expected = found.astype("float64"), expected.astype("float64")
+    computed, expected = computed.astype("float64"), expected.astype("float64")
     is_number, expected_number = (
-        np.abs(values) < _LARGEST_OUTPUT for values in (found, expected)
+        np.abs(values) < _LARGEST_OUTPUT for values in (computed, expected)
     )
     if not np.array_equal(is_number, expected_number):
         raise OutputError(
@@ -362,10 +362,10 @@ def _compare(name, found, expected, format, int8):
             f"{np.sum(is_number != expected_number)} other places of "
             f"{is_number.size}: {format} was not written"
         )
-    found, expected = (np.where(is_number, x, 0.0) for x in (found, expected))
-    gap = np.abs(found - expected)
-    norms = np.linalg.norm(found, axis=-1) * np.linalg.norm(expected, axis=-1)
-    cosines = np.sum(found * expected, axis=-1) / np.maximum(norms, 1e-30)
+    computed, expected = (np.where(is_number, x, 0.0) for x in (computed, expected))
+    gap = np.abs(computed - expected)
+    norms = np.linalg.norm(computed, axis=-1) * np.linalg.norm(expected, axis=-1)
+    cosines = np.sum(computed * expected, axis=-1) / np.maximum(norms, 1e-30)
     largest = float(gap.max())
     min_cosine = float(cosines[is_number.any(axis=-1)].min())
     limit = _TOLERANCE * max(1.0, float(np.abs(expected).max()))

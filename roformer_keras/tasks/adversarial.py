@@ -118,20 +118,20 @@ def _jax(model, update, embeddings, epsilon, state, data):
 
     step = _step(jax.grad(loss_of)(variables[at]), epsilon)
     moved = [*variables[:at], variables[at] + step, *variables[at + 1 :]]
-    logs, (found, *rest) = update((moved, frozen, optimizer, metrics), data)
-    found = [*found[:at], found[at] - step, *found[at + 1 :]]
+    logs, (trained, *rest) = update((moved, frozen, optimizer, metrics), data)
+    trained = [*trained[:at], trained[at] - step, *trained[at + 1 :]]
     mean = _mean_of(model, embeddings)
     if mean is not None:
         owner = _updating(model.optimizer)
-        places = {id(v): place for place, v in enumerate(model.optimizer.variables)}
-        count, mean_place = places[id(batch_count(owner))], places[id(mean)]
+        numbers = {id(v): n for n, v in enumerate(model.optimizer.variables)}
+        count, mean_number = numbers[id(batch_count(owner))], numbers[id(mean)]
         after = list(rest[1])
         share = _share(owner, optimizer[count], after[count])
-        after[mean_place] = after[mean_place] - ops.cast(
-            share * step, after[mean_place].dtype
+        after[mean_number] = after[mean_number] - ops.cast(
+            share * step, after[mean_number].dtype
         )
         rest[1] = after
-    return logs, (found, *rest)
+    return logs, (trained, *rest)
 
 
 def _updating(optimizer):

@@ -100,11 +100,11 @@ def build_subword_vocabulary(
 
 def _merges(spellings, counts):
     """Merged parts, the most frequent pair first; changes the spellings."""
-    pair_counts, places = Counter(), defaultdict(set)
+    pair_counts, words_with = Counter(), defaultdict(set)
     for place, (parts, count) in enumerate(zip(spellings, counts, strict=True)):
         for pair in itertools.pairwise(parts):
             pair_counts[pair] += count
-            places[pair].add(place)
+            words_with[pair].add(place)
     heap = [(-count, pair) for pair, count in pair_counts.items()]
     heapq.heapify(heap)
     seen = set()
@@ -117,14 +117,14 @@ def _merges(spellings, counts):
             return
         merged = pair[0] + pair[1].removeprefix("##")
         changed = set()
-        for place in places.pop(pair):
+        for place in words_with.pop(pair):
             before = list(itertools.pairwise(spellings[place]))
             spellings[place] = _joined(spellings[place], pair, merged)
             after = list(itertools.pairwise(spellings[place]))
             for pairs, sign in ((before, -1), (after, 1)):
                 for one in pairs:
                     pair_counts[one] += sign * counts[place]
-                    places[one].add(place)
+                    words_with[one].add(place)
             changed.update(before, after)
         changed.discard(pair)
         for one in changed:

@@ -70,17 +70,17 @@ class Output:
     def to_arrays(self, key) -> dict[str, np.ndarray]:
         """Arrays of a reference file: at most about `_SAVED_SIZE` numbers."""
         values = self.values
-        places: tuple[np.ndarray, ...] = ()
+        indices: tuple[np.ndarray, ...] = ()
         if values.size > _SAVED_SIZE:
             share = (_SAVED_SIZE / values.size) ** 0.5
-            places = tuple(
+            indices = tuple(
                 np.unique(np.linspace(0, n - 1, max(2, int(n * share))).astype("int32"))
                 for n in values.shape[1:]
             )
-        arrays = {f"{key}/values": _sample(values, places)}
+        arrays = {f"{key}/values": _sample(values, indices)}
         if self.top is not None:
             arrays[f"{key}/top"] = self.top.astype("int32")
-        return arrays | {f"{key}/places{i}": at for i, at in enumerate(places)}
+        return arrays | {f"{key}/places{i}": at for i, at in enumerate(indices)}
 
     @classmethod
     def from_arrays(cls, arrays, key) -> "Output":

@@ -72,7 +72,7 @@ def run(backend, folder):
 
 
 def column_of_page(name):
-    """What the table of backends in the docs says of one of them, by feature."""
+    """The column of a backend in the table of the docs, by feature."""
     _, _, table = PAGE.read_text(encoding="utf-8").partition("\n| | TensorFlow | ")
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]

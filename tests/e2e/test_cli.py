@@ -198,9 +198,9 @@ def check_lines(content, vectors):
 def test_embed_writes_a_row_a_line_in_order(texts, vectors, cli):
     npy, jsonl = texts.with_name("x.npy"), texts.with_name("x.jsonl")
     assert cli(*EMBED, texts, "-o", npy) == f"{npy}\n"
-    found = np.load(npy)
-    assert found.dtype == "float32"
-    np.testing.assert_allclose(found, vectors, atol=1e-6)
+    rows = np.load(npy)
+    assert rows.dtype == "float32"
+    np.testing.assert_allclose(rows, vectors, atol=1e-6)
     assert cli(*EMBED, texts, "--output", jsonl, "--quiet") == f"{jsonl}\n"
     content = jsonl.read_text(encoding="utf-8")
     assert "今天天气不错" in content
@@ -392,7 +392,7 @@ def test_unpacked_copies_of_a_killed_process_are_deleted_by_the_next(
     deflated = packed(
         unpacked(SIM, tmp_path), tmp_path / "a.zip", method=zipfile.ZIP_DEFLATED
     )
-    places = []
+    copies = []
     for _ in range(2):
         process = subprocess.Popen(
             [sys.executable, "-c", UNPACK, deflated],
@@ -401,8 +401,8 @@ def test_unpacked_copies_of_a_killed_process_are_deleted_by_the_next(
             stdout=subprocess.PIPE,
             text=True,
         )
-        places.append((Path(process.stdout.readline().strip()), process))
-    (dead, killed), (alive, living) = places
+        copies.append((Path(process.stdout.readline().strip()), process))
+    (dead, killed), (alive, living) = copies
     killed.kill()
     killed.communicate()
     for folder in (dead, alive):

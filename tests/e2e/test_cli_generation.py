@@ -71,7 +71,7 @@ def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys):
     assert (code, shown) == (0, f"{out}\n")
     assert "roformer-keras: compiling for the engine 'openvino'\n" in err
     assert listing(tmp_path) == ["out.jsonl", "prompts.txt"]
-    found = json_lines(out.read_text(encoding="utf-8"))
+    lines = json_lines(out.read_text(encoding="utf-8"))
     model = Generate(source=str(GPT)).load_source().model
     # All at once, in other batches.
     expected = model.generate(
@@ -83,8 +83,8 @@ def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys):
         seed=3,
         return_scores=True,
     )
-    assert [line["text"] for line in found] == PROMPTS
-    for line, outputs in zip(found, expected, strict=True):
+    assert [line["text"] for line in lines] == PROMPTS
+    for line, outputs in zip(lines, expected, strict=True):
         assert [one["text"] for one in line["outputs"]] == [o.output for o in outputs]
         np.testing.assert_allclose(
             [one["score"] for one in line["outputs"]],
@@ -100,7 +100,7 @@ def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys):
     rows = [line.split("\t") for line in table.read_text().splitlines()]
     assert rows == [
         [line["text"], one["text"], str(one["score"])]
-        for line in found
+        for line in lines
         for one in line["outputs"]
     ]
 
@@ -121,8 +121,8 @@ def test_generate_has_the_options_of_the_method(tmp_path, capsys):
         code, out, err = run(*arguments, *line.split(), capsys=capsys)
         assert (code, err) == (0, "")
         expected = model.generate(PROMPTS[:4], max_length=16, batch_size=4, **options)
-        found = [one["text"] for line in json_lines(out) for one in line["outputs"]]
-        assert found == expected
+        generated = [one["text"] for line in json_lines(out) for one in line["outputs"]]
+        assert generated == expected
 
 
 def test_the_source_tells_the_class():
@@ -137,8 +137,8 @@ def test_the_source_tells_the_class():
     ):
         verb = Generate(source=str(source), **flags)
         loaded = verb.load_source()
-        found = type(loaded.model).__name__, loaded.model.config.attention
-        assert (loaded.name, *found) == (model, model, attention)
+        class_and_attention = type(loaded.model).__name__, loaded.model.config.attention
+        assert (loaded.name, *class_and_attention) == (model, model, attention)
         assert ("does not say that it was" in verb.use(loaded).remark) == remark
 
 
@@ -227,12 +227,12 @@ def test_paraphrase_writes_what_the_method_returns(texts, capsys):
         arguments = (*PARAPHRASE, texts, *FEW, "--seed", "4", *flags)
         code, out, err = run(*arguments, "--quiet", capsys=capsys)
         assert (code, err) == (0, "")
-        found = json_lines(out)
-        assert [line["text"] for line in found] == TEXTS
+        lines = json_lines(out)
+        assert [line["text"] for line in lines] == TEXTS
         expected = model.paraphrase(
             TEXTS, 4, 2, max_new_tokens=16, seed=4, batch_size=4, **options
         )
-        for line, outputs in zip(found, expected, strict=True):
+        for line, outputs in zip(lines, expected, strict=True):
             assert [o["text"] for o in line["outputs"]] == [o.output for o in outputs]
             np.testing.assert_allclose(
                 [one["score"] for one in line["outputs"]],
@@ -262,10 +262,10 @@ def test_similarity_takes_pairs_from_anywhere(pairs, tmp_path, monkeypatch, caps
         assert (code, err) == (0, "")
         outputs.append(out)
     assert len(set(outputs)) == 1
-    found = json_lines(outputs[0])
-    assert [(line["first"], line["second"]) for line in found] == PAIRS
+    lines = json_lines(outputs[0])
+    assert [(line["first"], line["second"]) for line in lines] == PAIRS
     np.testing.assert_allclose(
-        [line["similarity"] for line in found], expected, atol=1e-5
+        [line["similarity"] for line in lines], expected, atol=1e-5
     )
 
 
@@ -339,8 +339,8 @@ def test_a_resumed_job_ends_as_if_it_had_not_been_interrupted(
     ]
     assert listing(tmp_path) == sorted([*inputs, partial, state])
     # What comes after the counted bytes is discarded: a torn line, or a whole one.
-    kept = (tmp_path / partial).read_bytes()
-    (tmp_path / partial).write_bytes(kept + kept + '{"text": "今'.encode()[:-1])
+    written = (tmp_path / partial).read_bytes()
+    (tmp_path / partial).write_bytes(written + written + '{"text": "今'.encode()[:-1])
     seed = json.loads((tmp_path / state).read_bytes())["seed"]
     code, shown, err = run(*verb, "-o", out, capsys=capsys)
     assert (code, shown) == (0, f"{out}\n")
@@ -349,7 +349,7 @@ def test_a_resumed_job_ends_as_if_it_had_not_been_interrupted(
     flags = ["--seed", seed] if seeded else []
     assert run(*verb, "-o", whole, *flags, capsys=capsys)[0] == 0
     assert (tmp_path / out).read_bytes() == (tmp_path / whole).read_bytes()
-    assert (tmp_path / out).read_bytes().startswith(kept)
+    assert (tmp_path / out).read_bytes().startswith(written)
 
 
 @pytest.fixture

@@ -109,12 +109,12 @@ def write_corpus(folder):
     generator = np.random.default_rng(0)
     lines = []
     for document in range(12):
-        place = generator.integers(len(CHARACTERS))
+        position = generator.integers(len(CHARACTERS))
         for _ in range(20):
             count = generator.integers(6, 12)
-            ids = (place + np.arange(count)) % len(CHARACTERS)
+            ids = (position + np.arange(count)) % len(CHARACTERS)
             lines.append(f"{''.join(CHARACTERS[i] for i in ids)}\tbook {document}")
-            place += count
+            position += count
     (folder / "lines.tsv").write_text("\n".join(lines), encoding="utf-8")
     words = ["ein", "Haus", "Büsche", "rot", "der", "Mann", "geht"]
     for part, count in (("train", 40), ("valid", 4)):
@@ -200,42 +200,42 @@ LENGTH = 8
 
 def test_models_have_equal_weights_but_for_the_segments():
     make, shared = language_models.make_models, language_models.shared_variables
-    found = make(RoFormerCausalLM, CONFIG, LENGTH, 3)
-    roformer, absolute = (dict(shared(found[name])) for name in found)
+    models = make(RoFormerCausalLM, CONFIG, LENGTH, 3)
+    roformer, absolute = (dict(shared(models[name])) for name in models)
     assert roformer.keys() == absolute.keys()
     for path, variable in roformer.items():
         np.testing.assert_array_equal(variable.numpy(), absolute[path].numpy(), path)
-    for model, rows in zip(found.values(), (2, LENGTH), strict=True):
+    for model, rows in zip(models.values(), (2, LENGTH), strict=True):
         (table,) = (v for v in model.variables if "segment_embedding" in v.path)
         assert table.shape == (rows, CONFIG.hidden_dim)
         assert len(model.variables) == len(shared(model)) + 1
     other = make(RoFormerCausalLM, CONFIG, LENGTH, 4)["roformer"]
     assert not np.array_equal(
-        other.get_weights()[0], found["roformer"].get_weights()[0]
+        other.get_weights()[0], models["roformer"].get_weights()[0]
     )
 
 
 def test_absolute_positions_come_from_the_table_alone():
     """Tokens may change places if the rows of the table go with them."""
-    found = language_models.make_models(RoFormerCausalLM, CONFIG, LENGTH, 0)
-    model, generator = found["absolute"], np.random.default_rng(0)
+    models = language_models.make_models(RoFormerCausalLM, CONFIG, LENGTH, 0)
+    model, generator = models["absolute"], np.random.default_rng(0)
     for weight in model.trainable_weights:
         if len(weight.shape) > 1:
             weight.assign(generator.normal(size=weight.shape, scale=0.4))
     token_ids = generator.integers(5, TOKENIZER.vocabulary_size, (3, LENGTH))
-    places = np.tile(np.arange(LENGTH), (3, 1))
+    rows = np.tile(np.arange(LENGTH), (3, 1))
 
-    def last(token_ids, places):
+    def last(token_ids, rows):
         """Logits of the last token, which sees all others in one layer."""
         positions = np.zeros(token_ids.shape, "float32")
-        inputs = {"token_ids": token_ids, "segment_ids": places}
+        inputs = {"token_ids": token_ids, "segment_ids": rows}
         return np.array(model({**inputs, "position_ids": positions}))[:, -1]
 
     order = np.append(generator.permutation(LENGTH - 1), LENGTH - 1)
-    before = last(token_ids, places)
-    moved = last(token_ids[:, order], places[:, order])
+    before = last(token_ids, rows)
+    moved = last(token_ids[:, order], rows[:, order])
     np.testing.assert_allclose(moved, before, atol=1e-4)
-    assert np.abs(last(token_ids[:, order], places) - before).max() > 0.01
+    assert np.abs(last(token_ids[:, order], rows) - before).max() > 0.01
 
 
 def test_methods_of_extrapolation():
@@ -268,8 +268,8 @@ def labelled_pair(generator, number):
 
 def tagged_text(generator, number):
     lines = [f"{name}\tO" for name in generator.choice(list("人学习语言"), 6)]
-    place = generator.choice(["北京", "上海", "安门"])
-    lines[number % 5 : number % 5 + 1] = [f"{place[0]}\tB-LOC", f"{place[1]}\tI-LOC"]
+    city = generator.choice(["北京", "上海", "安门"])
+    lines[number % 5 : number % 5 + 1] = [f"{city[0]}\tB-LOC", f"{city[1]}\tI-LOC"]
     return "\n".join([*lines[number % 2 :], "工\tB-PER" if number % 3 else ""]) + "\n"
 
 

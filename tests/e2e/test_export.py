@@ -77,10 +77,10 @@ def exports(sim, source, tmp_path_factory):
             flags += ["--calibration-texts", str(lines)]
             with contextlib.redirect_stdout(io.StringIO()) as shown:
                 assert main(["export", str(source), str(folder), *flags]) == 0
-            found = json.loads(shown.getvalue())
+            metadata = json.loads(shown.getvalue())
         else:
-            found = export_model(sim, folder, format, int8=int8)
-        assert found == metadata_of(folder)
+            metadata = export_model(sim, folder, format, int8=int8)
+        assert metadata == metadata_of(folder)
         return folder
 
     return export
@@ -111,13 +111,13 @@ def test_vectors_are_those_of_encode(format, sim, exports):
     assert smallest <= metadata["differences"]["vectors"]["largest"] < 1e-5
     served, expected = load_exported(folder, format), sim.encode(TEXTS)
     encoder = ServedEncoder(folder)
-    for found in (served(inputs_of(folder))["vectors"], encoder.encode(TEXTS)):
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+    for vectors in (served(inputs_of(folder))["vectors"], encoder.encode(TEXTS)):
+        np.testing.assert_allclose(vectors, expected, atol=1e-5)
     np.testing.assert_allclose(encoder.encode(TEXTS[0]), expected[0], atol=1e-5)
     # Inputs of another shape, in another order.
     inputs = inputs_of(folder, TEXTS[:1])
-    found = served({name: inputs[name] for name in reversed(inputs)})["vectors"]
-    np.testing.assert_allclose(found, expected[:1], atol=1e-5)
+    vectors = served({name: inputs[name] for name in reversed(inputs)})["vectors"]
+    np.testing.assert_allclose(vectors, expected[:1], atol=1e-5)
 
 
 @pytest.mark.parametrize("format", ["onnx", "openvino"])
@@ -131,8 +131,8 @@ def test_vectors_of_integers(format, sim, exports):
     assert (cosines < 0.9999999).any()
     # Nothing else is left of the conversion.
     names = {"onnx": ["model.onnx"], "openvino": ["model.bin", "model.xml"]}
-    found = [p.name for p in folder.iterdir() if p.suffix in (".onnx", ".bin", ".xml")]
-    assert sorted(found) == names[format]
+    files = [p.name for p in folder.iterdir() if p.suffix in (".onnx", ".bin", ".xml")]
+    assert sorted(files) == names[format]
 
 
 def test_scores_of_choices_are_those_of_rows(tmp_path):
@@ -141,9 +141,9 @@ def test_scores_of_choices_are_those_of_rows(tmp_path):
     metadata = export_model(model, tmp_path / "x", "onnx")
     assert metadata["outputs"] == {"outputs": "float32 (batch, 1)"}
     ids = {name: one[0] for name, one in model.make_rows([row]).batch([0]).items()}
-    found = load_exported(tmp_path / "x", "onnx")(ids)["outputs"]
+    scores = load_exported(tmp_path / "x", "onnx")(ids)["outputs"]
     (expected,) = model.predict([row], verbose=0)
-    np.testing.assert_allclose(found[:, 0], expected, atol=1e-5)
+    np.testing.assert_allclose(scores[:, 0], expected, atol=1e-5)
 
 
 # Heads that exclude places: their scores are compared where both give some.
@@ -181,16 +181,16 @@ def test_an_export_of_a_task_is_checked_where_it_gives_scores(
 
 def test_differences_leave_out_what_both_exclude():
     expected = np.array([[1.0, -np.inf], [-np.inf, -np.inf], [-1e9, 2.0]])
-    found = expected + 1e-5
+    outputs = expected + 1e-5
     found_differences = exported_model._compare(
-        "outputs", found, expected, "onnx", True
+        "outputs", outputs, expected, "onnx", True
     )
     differences = {"largest": 1e-5, "mean": 1e-5, "min_cosine": 1.0}
     assert found_differences == pytest.approx(differences)
     for wrong in (np.inf, np.nan, -1e9):
-        found[0, 0] = wrong
+        outputs[0, 0] = wrong
         with pytest.raises(OutputError, match="got 1 other places of 6"):
-            exported_model._compare("outputs", found, expected, "onnx", True)
+            exported_model._compare("outputs", outputs, expected, "onnx", True)
 
 
 def test_int8_models_compute_in_integers(sim, exports):
@@ -198,14 +198,14 @@ def test_int8_models_compute_in_integers(sim, exports):
     folder, layers = exports("onnx", True), sim.config.num_layers
     sizes = [(f / "model.onnx").stat().st_size for f in (folder, exports("onnx"))]
     assert sizes[0] < sizes[1]
-    found = operations(folder)
-    assert found["MatMulInteger"] == 6 * layers + 1
+    counts = operations(folder)
+    assert counts["MatMulInteger"] == 6 * layers + 1
     # Scores and their products with values stay in float32.
-    assert found["MatMul"] == 2 * layers
+    assert counts["MatMul"] == 2 * layers
 
 
 def test_norms_and_activations_are_one_operation_each(sim, exports):
-    found, layers = operations(exports("onnx")), sim.config.num_layers
+    counts, layers = operations(exports("onnx")), sim.config.num_layers
     expected = {
         "LayerNormalization": 2 * layers + 1,
         "Gelu": layers,
@@ -216,7 +216,7 @@ def test_norms_and_activations_are_one_operation_each(sim, exports):
         # OpenVINO takes a mask by arithmetic for the rounding of integers.
         "Where": 1,
     }
-    assert {name: found[name] for name in expected} == expected
+    assert {name: counts[name] for name in expected} == expected
 
 
 def test_a_backbone_has_named_outputs_and_no_vectors(tmp_path):
@@ -328,5 +328,5 @@ def test_keras_exports_a_model_that_was_not_called(source, tmp_path):
     assert sorted(names) == ["segment_ids", "token_ids"]
     outputs = session.run(None, {n: inputs[n].astype("int32") for n in names})
     expected = model.predict(inputs, verbose=0)["pooled_output"]
-    found = next(x for x in outputs if x.shape == expected.shape)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    vectors = next(x for x in outputs if x.shape == expected.shape)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)

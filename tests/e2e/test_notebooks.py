@@ -41,7 +41,7 @@ def code_cells(notebook):
 
 
 def printed(notebook, cell_id=None):
-    """What a cell printed, or all cells."""
+    """The printed text of a cell, or of all cells."""
     cells = [c for c in code_cells(notebook) if cell_id in (None, c.id)]
     outputs = [output for cell in cells for output in cell.outputs]
     return "".join(o.text for o in outputs if o.output_type == "stream")
@@ -68,8 +68,10 @@ def pictures(notebook):
 
 def identities(notebook):
     """Name of an identity -> difference, as the notebook on RoPE prints them."""
-    found = re.findall(r"^(.+): difference (\S+)$", printed(notebook), re.MULTILINE)
-    return {name: float(difference) for name, difference in found}
+    differences = re.findall(
+        r"^(.+): difference (\S+)$", printed(notebook), re.MULTILINE
+    )
+    return {name: float(difference) for name, difference in differences}
 
 
 # What a copy of a notebook has in place of what, so that it is short.
@@ -197,8 +199,8 @@ def test_committed_figures():
     reviews = printed(read("text_classification"), "report")
     assert float(re.search(r"^accuracy +(\S+)", reviews, re.MULTILINE)[1]) > 0.8
     titles = read("named_entities")
-    found = re.search(r"^f1 +(\S+)", printed(titles, "report"), re.MULTILINE)[1]
-    assert float(found) > float(re.search(r"up: (\S+)", printed(titles, "baseline"))[1])
+    f1 = re.search(r"^f1 +(\S+)", printed(titles, "report"), re.MULTILINE)[1]
+    assert float(f1) > float(re.search(r"up: (\S+)", printed(titles, "baseline"))[1])
     # The page of the experiments has their tables.
     page = ROOT / "checkpoints" / "training" / "README.md"
     lines = page.read_text(encoding="utf-8").splitlines()
@@ -217,9 +219,9 @@ def test_committed_figures():
 )
 def test_decay_is_that_of_the_paper(name, width, line):
     """The mean of |S_1|, ..., |S_(d/2)|; Su et al. 2021, section 3.4.3."""
-    found = re.findall(line, printed(read(name), "decay"), re.MULTILINE)
-    assert len(found) >= 6
-    for distance, bound in found:
+    bounds = re.findall(line, printed(read(name), "decay"), re.MULTILINE)
+    assert len(bounds) >= 6
+    for distance, bound in bounds:
         angles = int(distance) * 10000 ** (-2 * np.arange(width // 2) / width)
         sums = np.cumsum([cmath.exp(1j * angle) for angle in angles])
         assert float(bound) == pytest.approx(np.abs(sums).mean(), abs=0.006)

@@ -57,31 +57,31 @@ def test_answers_are_those_of_one_process(verb):
     dataset, model = ray.data.from_items(rows()), RoFormerSim.from_preset(str(SIM))
     good = [TEXTS[number] for number in GOOD]
     if verb == "embed":
-        found = answers(distributed.embed(dataset, str(SIM), num_workers=2))
+        answered = answers(distributed.embed(dataset, str(SIM), num_workers=2))
         name, expected = "vector", model.encode(good, verbose=0)
     else:
         fields = ("text", "other")
-        found = answers(distributed.similarity(dataset, str(SIM), fields=fields))
+        answered = answers(distributed.similarity(dataset, str(SIM), fields=fields))
         name, expected = "similarity", model.similarity(good, ["天气"] * 3, verbose=0)
-    got = [found[number][name] for number in GOOD]
+    got = [answered[number][name] for number in GOOD]
     np.testing.assert_allclose(got, expected, atol=1e-6)
     # All rows and columns are kept; those without a text say so.
-    kept = [{key: row[key] for key in ("id", "text", "other")} for row in found]
-    assert kept == rows()
-    assert [row["id"] for row in found if row["error"]] == [2, 4]
-    assert found[2]["error"].endswith("not empty, got None")
-    assert found[2][name] is None
+    copied = [{key: row[key] for key in ("id", "text", "other")} for row in answered]
+    assert copied == rows()
+    assert [row["id"] for row in answered if row["error"]] == [2, 4]
+    assert answered[2]["error"].endswith("not empty, got None")
+    assert answered[2][name] is None
 
 
 def test_a_task_answers_as_in_one_process(tmp_path):
     task = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2)
     task.save_to_preset(tmp_path / "task")
     dataset = ray.data.from_items(rows())
-    found = answers(distributed.predict(dataset, str(tmp_path / "task")))
+    answered = answers(distributed.predict(dataset, str(tmp_path / "task")))
     good = [TEXTS[number] for number in GOOD]
     labels = [str(label) for label in task.classify(good)]
-    assert [found[number]["label"] for number in GOOD] == labels
-    assert [row["id"] for row in found if row["error"]] == [2, 4]
+    assert [answered[number]["label"] for number in GOOD] == labels
+    assert [row["id"] for row in answered if row["error"]] == [2, 4]
 
 
 def test_workers_leave_a_cpu_to_read_with():

@@ -37,15 +37,15 @@ class Command:
         )
 
     def pids(self, title=b""):
-        found = []
+        workers = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 is_own = self._mark.encode() in (folder / "environ").read_bytes()
                 if is_own and title in (folder / "cmdline").read_bytes():
-                    found.append(int(folder.name))
+                    workers.append(int(folder.name))
             except OSError:
                 continue
-        return found
+        return workers
 
     def wait_until(self, condition):
         end = time.monotonic() + SECONDS
@@ -108,5 +108,5 @@ def test_killed_workers_and_commands_lose_and_repeat_nothing(tmp_path):
     some = range(0, len(texts), 100)
     model = RoFormerSim.from_preset(SOURCE)
     expected = model.encode([texts[at] for at in some], verbose=0)
-    found = np.array([rows[at]["vector"] for at in some])
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    vectors = np.array([rows[at]["vector"] for at in some])
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)

@@ -45,7 +45,7 @@ def test_two_workers_train_and_refuse_as_one_process(cluster, tmp_path):
         model={**size, "dropout": 0.0, "attention_dropout": 0.0},
         min_count=1,
     )
-    one, two = tmp_path / "one", tmp_path / "two"
+    by_one, by_two = tmp_path / "one", tmp_path / "two"
     reference = run(
         """
         import json
@@ -56,14 +56,14 @@ def test_two_workers_train_and_refuse_as_one_process(cluster, tmp_path):
         settings = PretrainingSettings.from_dict(json.loads(sys.argv[1]))
         pretrain(settings, sys.argv[2], verbose=False)
         """,
-        *(json.dumps(settings.to_dict()), one),
+        *(json.dumps(settings.to_dict()), by_one),
         env={**os.environ, "KERAS_BACKEND": "jax"},
     )
-    assert distributed.train(settings, two, num_workers=2) == two / "preset"
+    assert distributed.train(settings, by_two, num_workers=2) == by_two / "preset"
     _, shown = reference.communicate(timeout=300)
     assert reference.returncode == 0, shown[-4000:]
-    states = [load_file(path / "state.safetensors") for path in (one, two)]
+    states = [load_file(path / "state.safetensors") for path in (by_one, by_two)]
     for name, values in states[0].items():
         assert abs(states[1][name] - values).max(initial=0) <= 1e-6, name
     with pytest.raises(OutputError, match=r"two holds another run: seed was 0, now 1"):
-        distributed.train(dataclasses.replace(settings, seed=1), two, num_workers=1)
+        distributed.train(dataclasses.replace(settings, seed=1), by_two, num_workers=1)

@@ -43,16 +43,16 @@ def test_saved_models_of_bert4keras_are_read(tmp_path):
         with open_checkpoint(saved) as checkpoint:
             assert checkpoint.heads == heads.get(name, ())
             assert checkpoint.vocabulary is not None
-            found = {
+            values = {
                 name: tensor.read()
                 for name, tensor in checkpoint.tensors.items()
                 if name not in checkpoint.unexpected
             }
-            assert_same(found, {name: expected[name] for name in found})
-            assert len(found) == {"sim": 43, "nested": 36}[name]
+            assert_same(values, {name: expected[name] for name in values})
+            assert len(values) == {"sim": 43, "nested": 36}[name]
             # The user's own layer.
-            own = [name.split("/")[1] for name in checkpoint.unexpected]
-            assert own == (["bias", "kernel"] if "wrap" in case else [])
+            unread = [name.split("/")[1] for name in checkpoint.unexpected]
+            assert unread == (["bias", "kernel"] if "wrap" in case else [])
             assert (len(checkpoint.training_state) > 36) == ("train" in case)
     path = convert(tmp_path / "sim", tmp_path / "back.zip", verbose=0)
     assert_same(tensors_of(path), expected)

@@ -60,10 +60,10 @@ class Server:
     def is_ready(self):
         said = self.said.read_text(encoding="utf-8")
         assert self.process.poll() is None, said
-        found = re.search(r" at (http://.*:(\d+))\n", said)
-        if not found:
+        address = re.search(r" at (http://.*:(\d+))\n", said)
+        if not address:
             return False
-        self.url, self.port = found[1], int(found[2])
+        self.url, self.port = address[1], int(address[2])
         with contextlib.suppress(httpx.TransportError):
             return self.get("/ready").status_code == 200
         return False
@@ -186,12 +186,12 @@ def answer_to(server, request):
 
 def answer_of(connection):
     """Status and content that come until the server closes; in packets of any size."""
-    found = b""
+    received = b""
     # The server may close before it has read all.
     with contextlib.suppress(ConnectionError):
         while part := connection.recv(65536):
-            found += part
-    start, _, content = found.partition(b"\r\n\r\n")
+            received += part
+    start, _, content = received.partition(b"\r\n\r\n")
     return int(start.split()[1]), content.decode()
 
 

@@ -22,7 +22,7 @@ docs_blocks.run_page(Path(sys.argv[1]))
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    """What the scripts and the page print on four devices, which JAX makes of a CPU."""
+    """The output of the scripts and the page on four devices, made by JAX of a CPU."""
     flags = "--xla_backend_optimization_level=0"
     environment = {
         **os.environ,

@@ -87,7 +87,7 @@ def start_two(start, *command):
 
 
 def end(process, code=0, timeout=300):
-    """What a process prints, and says at the end."""
+    """The lines that a process prints, and its report at the end."""
     out, err = process.communicate(timeout=timeout)
     assert process.returncode == code, err[-4000:]
     return out, err
@@ -110,9 +110,9 @@ def test_two_processes_finetune_as_one(start, tmp_path):
     command = ["finetune", "text-classification", "--train", "labelled.tsv"]
     command += ["--holdout", 0.2, "--epochs", 2, "--batch-size", 8, "--dropout", 0]
     command += ["--source", CHARACTER, "--patience", 1, "--ema", 0.9]
-    one = start(*command, "-o", tmp_path / "one")
+    alone = start(*command, "-o", tmp_path / "one")
     first, second = start_two(start, *command, "-o", tmp_path / "two")
-    _, report = end(one)
+    _, report = end(alone)
     assert "accuracy" in report
     assert end(second)[0] == ""
     preset, again = end(first)
@@ -123,9 +123,9 @@ def test_two_processes_finetune_as_one(start, tmp_path):
 
 def test_after_a_kill_one_process_resumes_what_two_have_begun(start, tmp_path):
     command = ["pretrain", "mlm", "--config", "settings.toml", "-o"]
-    one = start(*command, tmp_path / "one")
+    alone = start(*command, tmp_path / "one")
     two = start_two(start, *command, tmp_path / "two")
-    end(one)
+    end(alone)
     state = tmp_path / "two" / "state.safetensors"
     while not state.exists():
         assert two[0].poll() is None, end(two[0])

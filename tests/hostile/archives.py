@@ -29,11 +29,11 @@ FIELDS = {
 
 def field(record, name, value, number=0):
     """The small zip with another value in the `number`-th record of a kind."""
-    data, place = bytearray(ZIP), -1
+    data, start = bytearray(ZIP), -1
     for _ in range(number + 1):
-        place = data.index(record, place + 1)
+        start = data.index(record, start + 1)
     offset, form = FIELDS[record, name]
-    struct.pack_into(form, data, place + offset, value)
+    struct.pack_into(form, data, start + offset, value)
     return bytes(data)
 
 
@@ -82,9 +82,9 @@ def zip64(count=None, offset=None, locator=None):
         *(entries if count is None else count, length),
         start if offset is None else offset,
     )
-    found = struct.pack("<4sIQI", b"PK\x06\x07", 0, locator or end, 1)
+    locator_record = struct.pack("<4sIQI", b"PK\x06\x07", 0, locator or end, 1)
     last = struct.pack("<4sHHHHIIH", END, 0, 0, *[0xFFFF] * 2, *[2**32 - 1] * 2, 0)
-    return ZIP[:end] + record + found + last
+    return ZIP[:end] + record + locator_record + last
 
 
 TWO_SIZES = "is stored, but declares two different sizes"

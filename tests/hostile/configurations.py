@@ -29,10 +29,10 @@ def configured(**fields):
 
 def spelled(*tokens, at=None):
     """Another vocabulary: these tokens in place of those from an id on."""
-    found = list(VOCABULARY)
+    vocabulary = list(VOCABULARY)
     if at is not None:
-        found[at : at + len(tokens)] = tokens
-    return checkpoint(vocabulary="\n".join(found if at is not None else tokens))
+        vocabulary[at : at + len(tokens)] = tokens
+    return checkpoint(vocabulary="\n".join(vocabulary if at is not None else tokens))
 
 
 EMBEDDING = "bert/embeddings/word_embeddings has shape (260,"

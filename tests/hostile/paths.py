@@ -59,13 +59,13 @@ def shards(data, name="pytorch_model-00001-of-00001.bin", place="."):
     """A `pytorch_model.bin` in shards: its index, and the only one with this pickle."""
 
     def make(folder):
-        own = folder / "x"
-        own.mkdir()
-        (own / "config.json").write_text('{"model_type": "roformer"}')
+        checkpoint = folder / "x"
+        checkpoint.mkdir()
+        (checkpoint / "config.json").write_text('{"model_type": "roformer"}')
         index = {"weight_map": {"embeddings.word_embeddings.weight": name}}
-        (own / "pytorch_model.bin.index.json").write_text(json.dumps(index))
-        (own / place).mkdir(exist_ok=True)
-        path = own / place / "pytorch_model-00001-of-00001.bin"
+        (checkpoint / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+        (checkpoint / place).mkdir(exist_ok=True)
+        path = checkpoint / place / "pytorch_model-00001-of-00001.bin"
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("x/data.pkl", data)
 

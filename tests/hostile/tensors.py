@@ -18,13 +18,17 @@ FIRST = "bert/embeddings/LayerNorm/beta"
 
 
 def entries():
-    found, at = {}, 0
+    fields_of, at = {}, 0
     for name, value in VALUES.items():
         end = at + value.nbytes
         offsets = [at, end]
-        found[name] = {"dtype": "F32", "shape": value.shape, "data_offsets": offsets}
+        fields_of[name] = {
+            "dtype": "F32",
+            "shape": value.shape,
+            "data_offsets": offsets,
+        }
         at = end
-    return found
+    return fields_of
 
 
 def of_header(header, size=None, data=None):
@@ -38,9 +42,9 @@ def of_header(header, size=None, data=None):
 
 def changed(**fields):
     """The small checkpoint, in which the first tensor has other fields."""
-    found = entries()
-    found[FIRST] |= fields
-    return of_header(found)
+    fields_of = entries()
+    fields_of[FIRST] |= fields
+    return of_header(fields_of)
 
 
 def metadata(**fields):
@@ -56,13 +60,13 @@ def twice(name):
 
 def first_of_eight_bits():
     """The first tensor is of numbers that NumPy does not have."""
-    found = entries()
-    left = found[FIRST]["data_offsets"][1] - 8
-    for fields in found.values():
+    fields_of = entries()
+    left = fields_of[FIRST]["data_offsets"][1] - 8
+    for fields in fields_of.values():
         fields["data_offsets"] = [max(0, at - left) for at in fields["data_offsets"]]
-    found[FIRST] |= {"dtype": "F8_E4M3"}
+    fields_of[FIRST] |= {"dtype": "F8_E4M3"}
     data = b"".join(value.tobytes() for value in VALUES.values())
-    return of_header(found, data=data[left:])
+    return of_header(fields_of, data=data[left:])
 
 
 def first_as(array):
@@ -143,11 +147,11 @@ _SAFETENSORS = [
 
 
 def varint(number):
-    found = bytearray()
+    content = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        content.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes([*found, number])
+    return bytes([*content, number])
 
 
 def entry(dtype=1, shape=(8,), shard=0, offset=0, size=32, crc=0, raw=b""):

@@ -172,11 +172,11 @@ def test_trainings_and_arguments_that_are_refused():
 def test_folders_that_are_refused(tmp_path):
     folder = tmp_path / "folder"
     fit(make_model(), AverageCheckpoints(2, folder=folder))
-    kept = {path: path.read_bytes() for path in folder.iterdir()}
-    assert len(kept) == 2
+    contents = {path: path.read_bytes() for path in folder.iterdir()}
+    assert len(contents) == 2
     with pytest.raises(ConfigurationError, match="must hold no checkpoints where"):
         fit(make_model(), AverageCheckpoints(2, folder=folder))
-    assert {path: path.read_bytes() for path in folder.iterdir()} == kept
+    assert {path: path.read_bytes() for path in folder.iterdir()} == contents
     Path(tmp_path, "file").write_text("")
     with pytest.raises(OutputError, match=r"could not write .*file"):
         fit(make_model(), AverageCheckpoints(2, folder=tmp_path / "file" / "folder"))

@@ -1,4 +1,4 @@
-"""What needs no model, and how a report compares a model with it."""
+"""Baselines without a model, and their comparison with a model in reports."""
 
 import json
 
@@ -44,7 +44,7 @@ JACCARD, TF_IDF = SIMILARITIES
 
 
 def answered(baseline, texts, expected, others=None):
-    """What a baseline learns of rows, through JSON, and answers to others."""
+    """Answers of a baseline that learned from rows and went through JSON."""
     learned = json.loads(json.dumps(baseline.fit(texts, expected)))
     assert baseline.is_valid(learned)
     return baseline.answer(learned, others or texts)
@@ -95,16 +95,16 @@ def test_what_no_baseline_has_learned_is_refused():
 
 
 def test_jaccard():
-    found = jaccard(["春眠不觉", "春春", "天"], ["春天", "春", "地"])
-    np.testing.assert_allclose(found, [1 / 5, 1, 0])
+    similarities = jaccard(["春眠不觉", "春春", "天"], ["春天", "春", "地"])
+    np.testing.assert_allclose(similarities, [1 / 5, 1, 0])
 
 
 def test_tf_idf_is_that_of_scikit_learn():
     train = ["春天来了", "天地", "春眠不觉晓", "AB天"]
     texts = ["春天天天", "天地春", "晓来a"]
     expected = TfidfVectorizer(analyzer="char", sublinear_tf=True).fit(train)
-    found = tf_idf_vectors(count_characters(train), texts)
-    products = (found @ found.T).toarray()
+    weights = tf_idf_vectors(count_characters(train), texts)
+    products = (weights @ weights.T).toarray()
     vectors = expected.transform(texts)
     np.testing.assert_allclose(products, (vectors @ vectors.T).toarray())
     # A character that the training data lack is not left out.
@@ -142,12 +142,12 @@ def test_pairs(similarity):
     rows = [alike, other, ("今天下雨", "今天有雨"), ("今天下雨", "他在家里")]
     threshold = PairThreshold(similarity, ["同", "异"])
     assert answered(threshold, rows, [0, 1, 0, 1]).tolist() == [0, 1, 0, 1]
-    found = answered(threshold, rows, [0, 1, 0, 1], [other, alike])
-    assert found.tolist() == [1, 0]
+    predicted = answered(threshold, rows, [0, 1, 0, 1], [other, alike])
+    assert predicted.tolist() == [1, 0]
     shown = threshold.describe(threshold.fit(rows, [0, 1, 0, 1]))
     assert (shown["below"], shown["above"]) == ("异", "同")
-    found = answered(PairSimilarity(similarity), rows, [5, 1, 5, 1])
-    assert found[0] > found[1] and found[2] > found[3]
+    predicted = answered(PairSimilarity(similarity), rows, [5, 1, 5, 1])
+    assert predicted[0] > predicted[1] and predicted[2] > predicted[3]
     triplets = [(*alike, other[1]), (alike[0], other[1], alike[1])]
     assert answered(NearerText(similarity), triplets, [0, 1]).tolist() == [0, 1]
     # If both are as near, it is the first.
@@ -171,14 +171,17 @@ def test_tags_of_characters():
     texts = [("她在北京",), ("北方在京城",), ("北京",)]
     spans = [[(2, 4, "地")], [], [(0, 2, "地")]]
     # 北 begins a place twice in three, 京 is inside of one twice in three.
-    found = answered(CharacterTags(False), texts, spans, [("去北京在北",)])
-    assert [[(s.start, s.end, s.label, s.text) for s in row] for row in found] == [
+    tagged = answered(CharacterTags(False), texts, spans, [("去北京在北",)])
+    assert [[(s.start, s.end, s.label, s.text) for s in row] for row in tagged] == [
         [(1, 3, "地", "北京"), (4, 5, "地", "北")]
     ]
     nested = [("北京大学",)] * 2
     spans = [[(0, 2, "地"), (0, 4, "校")]] * 2
-    (found, _) = answered(CharacterTags(True), nested, spans)
-    assert {(s.start, s.end, s.label) for s in found} == {(0, 2, "地"), (0, 4, "校")}
+    (tagged, _) = answered(CharacterTags(True), nested, spans)
+    assert {(s.start, s.end, s.label) for s in tagged} == {
+        (0, 2, "地"),
+        (0, 4, "校"),
+    }
     assert answered(CharacterTags(True), [("春天",)], [[]]) == [[]]
 
 
@@ -237,18 +240,18 @@ MEASURED = {
 
 @pytest.mark.parametrize("case", MEASURED)
 def test_a_sample_has_the_figures_of_its_rows(case):
-    measure, expected, found = MEASURED[case]
-    report = measure.report(expected, found)
-    whole = figures_of(measure, expected, found)
+    measure, expected, predicted = MEASURED[case]
+    report = measure.report(expected, predicted)
+    whole = figures_of(measure, expected, predicted)
     assert whole and whole == pytest.approx({name: report[name] for name in whole})
     # Rows may be in a sample several times, or not at all.
     weights = np.array([[2.0, 0, 3, *[1] * (len(expected) - 3)]])
     rows = np.repeat(np.arange(len(expected)), weights[0].astype(int))
-    some = [[side[row] for row in rows] for side in (expected, found)]
-    if isinstance(found, np.ndarray):
+    some = [[side[row] for row in rows] for side in (expected, predicted)]
+    if isinstance(predicted, np.ndarray):
         some = list(map(np.array, some))
     report = measure.report(*some)
-    sample = measure.weighted(expected, found)(weights)
+    sample = measure.weighted(expected, predicted)(weights)
     for name, (value,) in sample.items():
         assert value == pytest.approx(report[name]), name
 
@@ -265,8 +268,8 @@ def test_bootstrap_is_that_of_scipy():
 
 
 def test_the_same_interval_in_each_call_and_none_of_what_is_undefined():
-    measure, expected, found = MEASURED["numbers"]
-    weighted = measure.weighted(expected, found)
+    measure, expected, predicted = MEASURED["numbers"]
+    weighted = measure.weighted(expected, predicted)
     assert bootstrap_intervals(40, [weighted]) == bootstrap_intervals(40, [weighted])
     constant = measure.weighted(expected, np.full(40, 2.0))
     (own,) = bootstrap_intervals(40, [constant])
@@ -280,15 +283,15 @@ def test_the_same_interval_in_each_call_and_none_of_what_is_undefined():
 
 
 def test_errors_of_which_the_model_was_most_sure():
-    found = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
-    assert ClassMeasure(["坏", "好"]).errors([1, 0, 0, 1], found) == [
+    predicted = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
+    assert ClassMeasure(["坏", "好"]).errors([1, 0, 0, 1], predicted) == [
         (0, {"expected": "好", "predicted": "坏", "confidence": 0.9}),
         (2, {"expected": "坏", "predicted": "好", "confidence": 0.8}),
         (1, {"expected": "坏", "predicted": "好", "confidence": 0.6}),
     ]
     sets = np.array([[1, 0], [0, 0], [1, 1]])
-    found = np.array([[0.9, 0.7], [0.1, 0.2], [0.05, 0.9]])
-    assert LabelSetMeasure("ab").errors(sets, found) == [
+    predicted = np.array([[0.9, 0.7], [0.1, 0.2], [0.05, 0.9]])
+    assert LabelSetMeasure("ab").errors(sets, predicted) == [
         (2, {"expected": ["a", "b"], "predicted": ["b"], "confidence": 0.95}),
         (0, {"expected": ["a"], "predicted": ["a", "b"], "confidence": 0.7}),
     ]
@@ -302,9 +305,11 @@ def test_errors_of_which_the_model_was_most_sure():
         (2, 0.25),
         (3, 0.25),
     ]
-    measure, expected, found = MEASURED["spans"]
-    assert [(row, own["wrong_spans"]) for row, own in measure.errors(expected, found)]
-    assert measure.errors(expected, found)[0] == (
+    measure, expected, predicted = MEASURED["spans"]
+    assert [
+        (row, own["wrong_spans"]) for row, own in measure.errors(expected, predicted)
+    ]
+    assert measure.errors(expected, predicted)[0] == (
         1,
         {
             "expected": [[1, 2, "B"], [3, 5, "A"]],
@@ -312,14 +317,14 @@ def test_errors_of_which_the_model_was_most_sure():
             "wrong_spans": 2,
         },
     )
-    measure, expected, found = MEASURED["answers"]
-    assert measure.errors(expected, found) == [
+    measure, expected, predicted = MEASURED["answers"]
+    assert measure.errors(expected, predicted) == [
         (1, {"expected": "上海", "predicted": None, "f1": 0.0}),
         (0, {"expected": "北京", "predicted": "北", "f1": 0.666667}),
     ]
     vectors = np.array([[1, 0], [0.8, 0.6], [0.6, 0.8], [0, 1]])
-    found = nearest_rows(vectors)
-    (first, _) = NeighbourMeasure().errors(["a", "b", "a", "b"], found)[:2]
+    predicted = nearest_rows(vectors)
+    (first, _) = NeighbourMeasure().errors(["a", "b", "a", "b"], predicted)[:2]
     assert first == (
         1,
         {"expected": "b", "predicted": "a", "nearest": 2, "confidence": 0.96},
@@ -328,8 +333,8 @@ def test_errors_of_which_the_model_was_most_sure():
 
 def test_at_most_so_many_errors(monkeypatch):
     monkeypatch.setattr(measures, "MAX_ERRORS", 2)
-    found = np.tile([0.1, 0.9], (5, 1))
-    assert len(ClassMeasure("ab").errors([0] * 5, found)) == 2
+    probabilities = np.tile([0.1, 0.9], (5, 1))
+    assert len(ClassMeasure("ab").errors([0] * 5, probabilities)) == 2
 
 
 # === Reports ===
@@ -344,8 +349,8 @@ def classifier():
 
 def report_of(classifier, monkeypatch, probabilities, labels, learned=None):
     texts = [("今天下雨", "今天下雨" if name == "同" else "他在北") for name in labels]
-    found = np.array([[1 - p, p] for p in probabilities])
-    monkeypatch.setattr(type(classifier), "found_answers", lambda *_: found)
+    predicted = np.array([[1 - p, p] for p in probabilities])
+    monkeypatch.setattr(type(classifier), "found_answers", lambda *_: predicted)
     lines = range(10, 10 + len(texts))
     return evaluate_task(classifier, texts, labels, lines=lines, learned=learned)
 
@@ -356,9 +361,9 @@ def test_a_report_says_that_a_baseline_is_better(classifier, monkeypatch):
     assert report["accuracy"] == 0.5
     assert report["intervals"]["accuracy"] == pytest.approx([0.2993, 0.7007], abs=1e-4)
     assert report["baselines"]["most frequent class"]["accuracy"] == 0.5
-    found = report["baselines"]["Jaccard of characters"]
-    assert (found["accuracy"], found["macro_f1"]) == (1, 1)
-    assert (found["below"], found["above"]) == ("异", "同")
+    jaccard_figures = report["baselines"]["Jaccard of characters"]
+    assert (jaccard_figures["accuracy"], jaccard_figures["macro_f1"]) == (1, 1)
+    assert (jaccard_figures["below"], jaccard_figures["above"]) == ("异", "同")
     assert report["baselines_from"] == "this file"
     assert [remark.split(":")[0] for remark in report["remarks"]] == [
         f"the model is not better than {name!r}" for name in report["baselines"]
@@ -412,11 +417,11 @@ def test_baselines_that_learned_of_other_rows_learn_anew(classifier, monkeypatch
 
 
 def test_spans_on_a_page():
-    measure, expected, found = MEASURED["spans"]
-    report = measure.report(expected, found)
+    measure, expected, predicted = MEASURED["spans"]
+    report = measure.report(expected, predicted)
     shown = [
         {"line": row + 1, "text": "今天\n下雨" * 20, **error}
-        for row, error in measure.errors(expected, found)
+        for row, error in measure.errors(expected, predicted)
     ]
     page = format_report({**report, "errors": shown})
     line = "  line 2: B 1-2, A 3-5 -> A 1-2, A 3-5, wrong spans 2: 今天 下雨今"
@@ -429,8 +434,8 @@ def test_spans_on_a_page():
 def test_many_classes_are_shown_by_their_confusions():
     names = [f"第{number}类" for number in range(12)]
     expected = [number for number in range(12) for _ in range(4)]
-    found = np.eye(12)[expected]
-    found[:3] = np.eye(12)[5]
-    page = format_report(ClassMeasure(names).report(np.array(expected), found))
+    probabilities = np.eye(12)[expected]
+    probabilities[:3] = np.eye(12)[5]
+    page = format_report(ClassMeasure(names).report(np.array(expected), probabilities))
     assert "  第0类 -> 第5类: 3 (75.0%)\n" in page
     assert "true \\ predicted" not in page

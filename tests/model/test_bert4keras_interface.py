@@ -141,8 +141,8 @@ def test_layers_are_saved_as_those_of_keras_where_masks_are_its_own(name):
         # Keras's own name, by which Keras loads it, is none of a package.
         assert saved["registered_name"] == (f"bert4keras>{name}" if is_ours else name)
         again = keras.saving.deserialize_keras_object(saved)
-        own = type(layer) if is_ours else getattr(keras3.layers, name)
-        assert type(again) is own
+        expected_class = type(layer) if is_ours else getattr(keras3.layers, name)
+        assert type(again) is expected_class
 
 
 def test_a_model_with_masks_of_keras_2_is_saved_and_loaded(tmp_path):

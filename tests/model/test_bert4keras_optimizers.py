@@ -64,17 +64,17 @@ def make_variables():
 
 def gradients_of(step):
     """Those of the embedding are a list of rows, on TensorFlow, as models have it."""
-    found = [ARRAYS[f"gradient/{name}"][step] for name in VARIABLES]
+    gradients = [ARRAYS[f"gradient/{name}"][step] for name in VARIABLES]
     rows, shape = ARRAYS["rows"][step], ARRAYS[f"start/{EMBEDDING}"].shape
     if IS_TENSORFLOW:
         import tensorflow as tf
 
-        table = tf.IndexedSlices(tf.constant(found[0]), tf.constant(rows), shape)
+        table = tf.IndexedSlices(tf.constant(gradients[0]), tf.constant(rows), shape)
     else:
         table = np.zeros(shape, "float32")
-        np.add.at(table, rows, found[0])
+        np.add.at(table, rows, gradients[0])
         table = keras.ops.convert_to_tensor(table)
-    return [table, *map(keras.ops.convert_to_tensor, found[1:])]
+    return [table, *map(keras.ops.convert_to_tensor, gradients[1:])]
 
 
 def check_case(name):
@@ -86,8 +86,8 @@ def check_case(name):
         saved.append(flat(values(variables)))
     expected = ARRAYS[name]
     # Elsewhere the rows of one token are summed before they are clipped.
-    own = "clip" in name and not IS_TENSORFLOW
-    start = ARRAYS[f"start/{EMBEDDING}"].size if own else 0
+    is_clipped_alone = "clip" in name and not IS_TENSORFLOW
+    start = ARRAYS[f"start/{EMBEDDING}"].size if is_clipped_alone else 0
     for step, row in zip(METADATA["saved"], expected, strict=False):
         close(saved[step - 1][start:], row[start:], name=name)
     if "exponential_moving_average" not in names:
@@ -166,8 +166,10 @@ def test_a_compiled_model_is_saved_and_trains_on(name, tmp_path):
     loaded.run_eagerly = True
     for trained in (model, loaded):
         fit(trained, 4)
-    own, other = (values(m.weights + m.optimizer.variables) for m in (model, loaded))
-    for first, second in zip(own, other, strict=True):
+    model_values, other = (
+        values(m.weights + m.optimizer.variables) for m in (model, loaded)
+    )
+    for first, second in zip(model_values, other, strict=True):
         np.testing.assert_array_equal(first, second)
 
 
@@ -213,9 +215,9 @@ def test_it_trains_in_types_of_16_bits(policy):
         fit(model)
     finally:
         keras.config.set_dtype_policy(before)
-    found = flat(values(keras.ops.cast(w, "float32") for w in model.weights))
-    assert np.isfinite(found).all()
-    assert not np.array_equal(found, ARRAYS["fit/start"])
+    weights = flat(values(keras.ops.cast(w, "float32") for w in model.weights))
+    assert np.isfinite(weights).all()
+    assert not np.array_equal(weights, ARRAYS["fit/start"])
 
 
 def test_every_name_of_bert4keras_is_there():

@@ -57,9 +57,9 @@ def test_small_functions():
     assert snippets.strQ2B("ＡＢ，１２\u3000c。") == "AB,12 c。"
     assert snippets.convert_to_unicode("é".encode()) == "é"
     assert snippets.convert_to_str("é".encode("latin1"), "latin1") == "é"
-    one = [1]
-    assert snippets.is_one_of(one, [[1], one])
-    assert not snippets.is_one_of(one, [[1]])
+    item = [1]
+    assert snippets.is_one_of(item, [[1], item])
+    assert not snippets.is_one_of(item, [[1]])
     assert snippets.to_array([1, 2]).tolist() == [1, 2]
     first, second = snippets.to_array([1], [[2]])
     assert (first.shape, second.shape) == ((1,), (1, 1))
@@ -186,8 +186,8 @@ def test_widths_may_differ_and_the_iterator_goes_on(classifier):
     assert len(history.history["loss"]) == 2
     classifier.fit_generator(generator, steps_per_epoch=1, verbose=0, workers=2)
     # Batches are read ahead, as in Keras 2, and none is lost between calls.
-    rest = as_batches(generator).get_numpy_iterator()
-    assert [inputs[0].shape[1] for inputs, _ in rest] == [8, 2]
+    remaining_batches = as_batches(generator).get_numpy_iterator()
+    assert [inputs[0].shape[1] for inputs, _ in remaining_batches] == [8, 2]
     assert taken == [5, 5, 7, 3, 9, 4, 6, 8, 2]
     predicted = classifier.predict(
         (inputs for inputs, _ in varying_batches([3, 5, 4])), steps=3, verbose=0

@@ -28,8 +28,8 @@ def test_answers():
 
 
 def test_simplified_vocabulary():
-    found = of_tokenizers("roformer_keras.bert4keras")
-    assert plain(found["simplified"]) == GOLDEN["simplified"]
+    results = of_tokenizers("roformer_keras.bert4keras")
+    assert plain(results["simplified"]) == GOLDEN["simplified"]
     with pytest.raises(VocabularyError, match="startswith must name tokens"):
         tokenizers.load_vocab(VOCABULARY, simplified=True, startswith=["[NO]"])
 
@@ -56,9 +56,9 @@ def tokenizer():
 def test_places_of_tokens(tokenizer):
     # bert4keras puts the last one at 9, and raises for a token that is absent.
     text = "İstanbul今"
-    places = tokenizer.rematch(text, tokenizer.tokenize(text))
-    assert places[-2:] == [[8], []]
-    assert [place for some in places for place in some] == list(range(9))
+    mapping = tokenizer.rematch(text, tokenizer.tokenize(text))
+    assert mapping[-2:] == [[8], []]
+    assert [place for some in mapping for place in some] == list(range(9))
     assert tokenizer.rematch("今天", ["[CLS]", "不", "天"]) == [[], [], [1]]
     translated = tokenizers.Tokenizer(
         str(VOCABULARY), do_lower_case=True, token_translate={"天": "地"}

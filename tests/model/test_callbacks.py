@@ -33,7 +33,7 @@ KINDS = {
 
 def built(name, ema=0.0):
     """A model with dropout, whose draws too must be those of the epoch."""
-    kind, source, own, data = KINDS[name]
+    kind, source, options, data = KINDS[name]
     keras.utils.set_random_seed(0)
     if source is None:
         tokenizer = roformer_keras.RoFormerTokenizer.from_preset(CHARACTER)
@@ -46,7 +46,7 @@ def built(name, ema=0.0):
         )
         model.tokenizer = tokenizer
     else:
-        model = kind.from_preset(source, **ONE, **own)
+        model = kind.from_preset(source, **ONE, **options)
     optimizer = AdamW(0.003, use_ema=ema > 0, ema_momentum=ema)
     model.compile(optimizer, run_eagerly=True)
     return model, data

@@ -1,4 +1,4 @@
-"""What this package wrote is not read if a bit of it has changed."""
+"""Files of this package in which a bit has changed are refused."""
 
 import json
 

@@ -114,13 +114,13 @@ def oracle(name, weights, numbers):
     many = len(ids["token_ids"]) // len(targets)
     if name in ("cosent", "classes"):
         many = 2
-    places = np.ravel([np.arange(n * many, (n + 1) * many) for n in numbers])
-    inputs = {key: ids[key][places] for key in ids}
-    own, expected = weights[numbers], targets[numbers]
+    rows = np.ravel([np.arange(n * many, (n + 1) * many) for n in numbers])
+    inputs = {key: ids[key][rows] for key in ids}
+    sample_weights, expected = weights[numbers], targets[numbers]
     if name == "tags":
-        own = np.repeat(own[:, None], expected.shape[1], axis=1)
-    own = own if (weights != 1).any() else None
-    return float(plain.compute_loss(inputs, expected, plain(inputs), own))
+        sample_weights = np.repeat(sample_weights[:, None], expected.shape[1], axis=1)
+    sample_weights = sample_weights if (weights != 1).any() else None
+    return float(plain.compute_loss(inputs, expected, plain(inputs), sample_weights))
 
 
 def row_weights(name, kind):
@@ -150,30 +150,32 @@ def contained(name, container, sample, numbers=ALL):
     if container == "ids":
         return ids, targets, sample
     texts, labels = [texts[n] for n in numbers], [labels[n] for n in numbers]
-    own = () if sample is None else (sample[numbers],)
+    sample_weights = () if sample is None else (sample[numbers],)
     if container == "list":
-        return texts, labels, *own
+        return texts, labels, *sample_weights
     if container == "array":
-        return np.array(texts), np.array(labels), *own
+        return np.array(texts), np.array(labels), *sample_weights
     if container == "frame":
         columns = ["text"] if isinstance(texts[0], str) else ["first", "second"]
         table = pandas.DataFrame(texts, columns=columns)
-        return table.assign(label=labels), None, *own
+        return table.assign(label=labels), None, *sample_weights
     # The last batch is smaller.
     step = 4 if is_mean else len(texts)
     if container == "tf.data":
         columns = texts
         if isinstance(texts[0], tuple):
             columns = tuple(map(list, zip(*texts, strict=True)))
-        dataset = tf.data.Dataset.from_tensor_slices((columns, labels, *own))
+        dataset = tf.data.Dataset.from_tensor_slices((columns, labels, *sample_weights))
         return (dataset.batch(step), None)
     cuts = [slice(start, start + step) for start in range(0, len(texts), step)]
-    parts = [(texts[cut], labels[cut], *(one[cut] for one in own)) for cut in cuts]
+    parts = [
+        (texts[cut], labels[cut], *(one[cut] for one in sample_weights)) for cut in cuts
+    ]
     return (Batches(parts) if container == "PyDataset" else iter(parts)), None
 
 
 def is_possible(name, container):
-    """Whether texts and labels of a task have such a container."""
+    """True if texts and labels of a task can have such a container."""
     texts, labels = TASKS[name][2:4]
     plain_labels = not isinstance(labels[0], list)
     if container == "array":
@@ -237,21 +239,21 @@ def check_cell(name, container, weights, validation, method):
         options["return_dict"] = True
     arguments = (x,) if y is None else (x, y)
     try:
-        found = getattr(model, method)(*arguments, **options)
+        result = getattr(model, method)(*arguments, **options)
     except (ConfigurationError, ValueError) as error:
         return None if refused else f"raised {error}"
     if refused:
         return "was not refused"
     if method == "fit":
-        found = {key: value[-1] for key, value in found.history.items()}
+        result = {key: value[-1] for key, value in result.history.items()}
     elif method.endswith("on_batch"):
-        found = {"loss": np.ravel(found)[0]}
+        result = {"loss": np.ravel(result)[0]}
     losses = {"loss": oracle(name, trained, rows)}
     if held_out is not None:
         losses["val_loss"] = oracle(name, validated, held_out)
     for key, expected in losses.items():
-        if not abs(found[key] - expected) <= 2e-5 * max(1, abs(expected)):
-            return f"{key} {found[key]} instead of {expected}"
+        if not abs(result[key] - expected) <= 2e-5 * max(1, abs(expected)):
+            return f"{key} {result[key]} instead of {expected}"
     return None
 
 
@@ -260,11 +262,11 @@ def _wrong_outputs(name, container):
     x, *_ = contained(name, container, None)
     if container == "generator":
         x = iter(TASKS[name][2])  # It gives rows.
-    found = list(model.predict(x, verbose=0))
+    outputs = list(model.predict(x, verbose=0))
     expected = np.asarray(plain(ids))
-    if len(found) != len(expected):
-        return f"{len(found)} outputs instead of {len(expected)}"
-    for output, own in zip(found, expected, strict=True):
+    if len(outputs) != len(expected):
+        return f"{len(outputs)} outputs instead of {len(expected)}"
+    for output, own in zip(outputs, expected, strict=True):
         row = output
         if np.ndim(row) == np.ndim(own) + 1 and len(row) == 1:
             row = row[0]  # Of the one window of a text.

@@ -52,8 +52,10 @@ def field(transitions=TRANSITIONS, **options):
 
 def path_score(path, scores, transitions):
     path = list(path)
-    own = sum(float(row[tag]) for row, tag in zip(scores, path, strict=True))
-    return own + sum(float(transitions[pair]) for pair in itertools.pairwise(path))
+    tag_score = sum(float(row[tag]) for row, tag in zip(scores, path, strict=True))
+    return tag_score + sum(
+        float(transitions[pair]) for pair in itertools.pairwise(path)
+    )
 
 
 def all_paths(scores, transitions):
@@ -119,10 +121,10 @@ def test_holes_are_where_bert4keras_is_odd():
     for row, visible in enumerate(mask):
         if not visible.any():
             continue
-        rest = field().loss(
+        visible_loss = field().loss(
             TAGS[row : row + 1, visible], SCORES[row : row + 1, visible]
         )
-        relatively_close(ours[row], rest[0])
+        relatively_close(ours[row], visible_loss[0])
     # Positions 2 and 3 are left out: their target has no transition from 1 to 4.
     relatively_close(ours[0], theirs[0] - TRANSITIONS[TAGS[0, 1], TAGS[0, 4]])
     # They begin with some tag at a position that is left out.
@@ -147,9 +149,9 @@ def test_probabilities_of_all_paths():
             np.broadcast_to(array, (len(tags), *array.shape))
             for array in (scores, mask)
         )
-        found = np.asarray(layer.loss(tags, *rows))
-        close(found, total - np.array(list(expected.values())))
-        close(np.exp(-found).sum(), 1)
+        losses = np.asarray(layer.loss(tags, *rows))
+        close(losses, total - np.array(list(expected.values())))
+        close(np.exp(-losses).sum(), 1)
 
 
 def test_best_of_all_paths():

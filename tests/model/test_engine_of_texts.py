@@ -26,8 +26,8 @@ def vectors_of_backbone(model, texts, **options):
 
 
 def masked(model, texts, **options):
-    found = model.fill_mask([f"{text}[MASK]" for text in texts], **options)
-    return [[one.probability for one in mask] for text in found for mask in text]
+    filled = model.fill_mask([f"{text}[MASK]" for text in texts], **options)
+    return [[one.probability for one in mask] for text in filled for mask in text]
 
 
 def similar(model, texts, **options):
@@ -125,12 +125,12 @@ def check_engines(model, ask):
     assert model.engine == "openvino"
     expected, strings = answers(model, ask, "keras")
     for engine in (None, "auto", "openvino"):
-        found, others = answers(model, ask, engine)
-        np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=str(engine))
+        computed, others = answers(model, ask, engine)
+        np.testing.assert_allclose(computed, expected, atol=1e-5, err_msg=str(engine))
         assert others == strings
     model.engine = "openvino-int8"
-    found, _ = answers(model, ask)
-    np.testing.assert_array_equal(found, answers(model, ask, "openvino-int8")[0])
+    computed, _ = answers(model, ask)
+    np.testing.assert_array_equal(computed, answers(model, ask, "openvino-int8")[0])
     model.engine = "keras"
     np.testing.assert_array_equal(answers(model, ask)[0], expected)
     with pytest.raises(ConfigurationError, match="engine must be one of 'auto'"):
@@ -150,8 +150,8 @@ def test_integers_are_close_and_not_equal():
     model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
     texts = ["今天天气不错", "学而时习之，不亦说乎？", "春眠不觉晓"]
     exact = model.encode(texts, engine="openvino")
-    found = model.encode(texts, engine="openvino-int8")
-    cosines = np.sum(exact * found, axis=1)
+    vectors = model.encode(texts, engine="openvino-int8")
+    cosines = np.sum(exact * vectors, axis=1)
     assert cosines.min() > 0.995 and cosines.max() < 1 - 1e-6
 
 

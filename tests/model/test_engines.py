@@ -96,9 +96,11 @@ def test_every_activation():
         node = graph.add(node, np.zeros(1, "float32"))
         graph.output("y", graph.activations[name](graph, node), x.shape)
         program = OpenVINOProgram(graph.finish())
-        found = program.run(program.start(), {"x": x})["y"]
+        outputs = program.run(program.start(), {"x": x})["y"]
         expected = keras.ops.convert_to_numpy(keras.activations.get(name)(x))
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(
+            outputs, expected, rtol=1e-4, atol=1e-5, err_msg=name
+        )
 
 
 # Keras compiles one program of 16 rows for all.
@@ -325,7 +327,7 @@ def test_lora_is_part_of_the_weights():
 
 def test_bfloat16(causal_lm):
     model = RoFormerCausalLM.from_preset(GPT, dtype="bfloat16")
-    found = model.generate(
+    generated = model.generate(
         SHORT,
         max_length=20,
         method="greedy",
@@ -333,17 +335,17 @@ def test_bfloat16(causal_lm):
         return_scores=True,
         engine="openvino",
     )
-    assert len(found.output) == 17
-    score = plain.score(causal_lm, SHORT, found.output)
-    assert found.score == pytest.approx(score, abs=0.5)
+    assert len(generated.output) == 17
+    score = plain.score(causal_lm, SHORT, generated.output)
+    assert generated.score == pytest.approx(score, abs=0.5)
 
 
 def test_eight_bits(causal_lm, engine):
     """Close to the logits of the model, and not the same."""
     prompts = [causal_lm.as_prompt(ids, max_new_tokens=1) for ids in (SHORT, LONG)]
     exact, _ = causal_lm._decoder().start(prompts, 1, 1)
-    found, _ = causal_lm._decoder(f"{engine}-int8").start(prompts, 1, 1)
-    gap = np.abs(found - exact).max()
+    logits, _ = causal_lm._decoder(f"{engine}-int8").start(prompts, 1, 1)
+    gap = np.abs(logits - exact).max()
     assert 0 < gap < 0.05 * np.abs(exact).max()
 
 

@@ -86,9 +86,9 @@ def test_an_interrupted_experiment_resumes(tmp_path):
     assert (folder / "picture.png").exists()
     # Complete, with fewer seeds, with more.
     for seeds, mean, trained in ((2, 1.0, []), (1, 0.5, []), (3, 1.5, ["a", "b"])):
-        more = Counted(folder, seeds=seeds)
-        assert more.run() == f"| a | {mean} |"
-        assert more.trained == [(name, 2) for name in trained]
+        resumed = Counted(folder, seeds=seeds)
+        assert resumed.run() == f"| a | {mean} |"
+        assert resumed.trained == [(name, 2) for name in trained]
 
 
 def test_a_folder_of_another_experiment_is_kept(tmp_path):

@@ -85,8 +85,8 @@ def test_names_have_the_type_of_the_labels(tmp_path):
         ("2 10 1", [1, 2, 10]),
     ):
         rows = [f'{{"text": "甲", "label": {label}}}' for label in labels.split()]
-        found = data_of(tmp_path, "\n".join(rows), name="a.jsonl").names
-        assert found == names and set(map(type, found)) == {type(names[0])}
+        read_names = data_of(tmp_path, "\n".join(rows), name="a.jsonl").names
+        assert read_names == names and set(map(type, read_names)) == {type(names[0])}
     rows = [f'{{"text": "甲", "label": {label}}}' for label in ("1", '"1"', "true")]
     with pytest.raises(SourceError, match="labels of one kind, got numbers and truth"):
         data_of(tmp_path, "\n".join(rows), name="a.jsonl")

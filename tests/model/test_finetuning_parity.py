@@ -62,14 +62,14 @@ def make_model(golden):
 def weights_of(model):
     """Every weight by its name in the golden file, `layer/index`."""
     variables = {variable.path: variable for variable in model.trainable_variables}
-    found = {
+    weights = {
         f"{row.layer}/{row.index}": variables.pop(row.path)
         for row in weight_table(model.config, heads=())
     }
     for index, name in enumerate(("kernel", "bias")):
-        found[f"head/{index}"] = variables.pop(f"classes/{name}")
+        weights[f"head/{index}"] = variables.pop(f"classes/{name}")
     assert not variables
-    return {name: np.array(variable) for name, variable in found.items()}
+    return {name: np.array(variable) for name, variable in weights.items()}
 
 
 def train(golden, case, run_eagerly):

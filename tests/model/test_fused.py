@@ -50,11 +50,11 @@ def operations_of(model):
     finally:
         context.context().disable_graph_collection()
     (graph,) = graphs[-1].partition_graphs
-    found = collections.Counter()
+    counts = collections.Counter()
     for node in graph.node:
         with_what = [name.decode() for name in node.attr["fused_ops"].list.s]
-        found[" ".join([node.op, *with_what])] += 1
-    return found
+        counts[" ".join([node.op, *with_what])] += 1
+    return counts
 
 
 CPU = Path("/proc/cpuinfo")
@@ -69,18 +69,18 @@ needs_avx512 = pytest.mark.skipif(
     "dtype", ["float32", pytest.param("bfloat16", marks=needs_avx512)]
 )
 def test_a_layer_is_few_operations(dtype):
-    found = operations_of(RoFormerBackbone(RoFormerConfig(**CONFIG), dtype=dtype))
-    assert found["_MklNativeFusedMatMul BiasAdd GeluExact"] == LAYERS
-    assert found["_MklNativeFusedMatMul BiasAdd Add"] == LAYERS
-    assert found["_MklNativeFusedMatMul BiasAdd"] == 4 * LAYERS
+    counts = operations_of(RoFormerBackbone(RoFormerConfig(**CONFIG), dtype=dtype))
+    assert counts["_MklNativeFusedMatMul BiasAdd GeluExact"] == LAYERS
+    assert counts["_MklNativeFusedMatMul BiasAdd Add"] == LAYERS
+    assert counts["_MklNativeFusedMatMul BiasAdd"] == 4 * LAYERS
     # All scores at once, or those of a block.
-    assert found["_MklFusedBatchMatMulV2 Mul Add"] == 2 * LAYERS
-    assert found["_MklLayerNorm"] == 1 + 2 * LAYERS
+    assert counts["_MklFusedBatchMatMulV2 Mul Add"] == 2 * LAYERS
+    assert counts["_MklLayerNorm"] == 1 + 2 * LAYERS
     if dtype == "float32":
         # The angles are computed once.
-        assert found["Sin"] == found["Cos"] == found["Complex"] == 1
+        assert counts["Sin"] == counts["Cos"] == counts["Complex"] == 1
     for name in ("BiasAdd", "Erf", "Mean", "Rsqrt"):
-        assert name not in found
+        assert name not in counts
 
 
 def test_answers_are_those_of_the_model():

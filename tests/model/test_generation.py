@@ -65,7 +65,7 @@ def prompts_of(rows, limit=99):
 def test_samples_equal_a_plain_loop(name, cuts, request):
     model = request.getfixturevalue(name)
     max_length = len(LONG) + NEW
-    found = model.generate(
+    samples = model.generate(
         PROMPTS[:2],
         num_return_sequences=2,
         max_length=max_length,
@@ -74,7 +74,7 @@ def test_samples_equal_a_plain_loop(name, cuts, request):
         return_scores=True,
         **{"top_p": 1.0, **cuts},
     )
-    for at, (prompt, texts) in enumerate(zip(PROMPTS, found, strict=False)):
+    for at, (prompt, texts) in enumerate(zip(PROMPTS, samples, strict=False)):
         limit = max_length - len(prompt)
         for copy, text in enumerate(texts):
             number = 2 * at + copy

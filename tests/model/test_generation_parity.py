@@ -71,13 +71,13 @@ def model_of(name):
             layer_norm_epsilon=GOLDEN["layer_norm_epsilon"],
         )
         _MODELS[facts["source"]] = [model, model.get_weights(), None]
-    kept = _MODELS[facts["source"]]
-    model, weights, now = kept
+    loaded = _MODELS[facts["source"]]
+    model, weights, now = loaded
     if name != now:
         model.set_weights(weights)
         if facts["sharpened"]:
             sharpen(model, facts["sharpened"])
-        kept[2] = name
+        loaded[2] = name
     return model
 
 
@@ -111,29 +111,29 @@ def options_of(name, case):
 
 @functools.cache
 def greedy(name, number):
-    """What is found for all prompts at once, and what is expected."""
+    """The outputs of all prompts at once, and the expected ones."""
     facts = GOLDEN["models"][name]["greedy"]
     case = facts["cases"][number]
     options = options_of(name, case)
     if name.startswith("gpt"):
         # Of so many rows those leave that have ended.
         options["batch_size"] = LARGE_BATCH
-    found = generate(name, facts["prompts"], method="greedy", **options)
-    return found, case["outputs"]
+    outputs = generate(name, facts["prompts"], method="greedy", **options)
+    return outputs, case["outputs"]
 
 
 @functools.cache
 def beams(name, number):
     facts = GOLDEN["models"][name]["beam"]
     case = facts["cases"][number]
-    found = generate(
+    outputs = generate(
         name,
         facts["prompts"],
         method="beam",
         num_return_sequences=case["num_beams"],
         **options_of(name, case),
     )
-    return found, case["outputs"]
+    return outputs, case["outputs"]
 
 
 def uncached_score(name, prompt, new):
@@ -171,10 +171,10 @@ def agreement(ours, theirs):
 
 @pytest.mark.parametrize(("name", "number"), GREEDY)
 def test_greedy_equals_the_uncached_decoder(name, number):
-    found, expected = greedy(name, number)
-    assert [output for output, _ in found] == [output["ids"] for output in expected]
+    outputs, expected = greedy(name, number)
+    assert [output for output, _ in outputs] == [output["ids"] for output in expected]
     np.testing.assert_allclose(
-        [score for _, score in found],
+        [score for _, score in outputs],
         [output["score"] for output in expected],
         rtol=0,
         atol=1e-3,
@@ -241,8 +241,8 @@ def test_cached_logits_equal_bert4keras_at_every_step(name):
 
 @pytest.mark.parametrize(("name", "number"), BEAM)
 def test_every_beam_equals_the_uncached_search(name, number):
-    found, expected = beams(name, number)
-    for texts, output in zip(found, expected, strict=True):
+    outputs, expected = beams(name, number)
+    for texts, output in zip(outputs, expected, strict=True):
         assert [ids for ids, _ in texts] == output["ids"]
         np.testing.assert_allclose(
             [score for _, score in texts], output["score"], rtol=0, atol=1e-3
@@ -255,7 +255,7 @@ def test_every_beam_equals_the_uncached_search(name, number):
 )
 def test_beam_search_finds_what_is_as_probable_as_what_bert4keras_finds(name):
     searched = GOLDEN["models"][name]["beam_search"]
-    found = generate(
+    outputs = generate(
         name,
         searched["prompts"],
         method="beam",
@@ -263,13 +263,13 @@ def test_beam_search_finds_what_is_as_probable_as_what_bert4keras_finds(name):
         **options_of(name, {k: searched[k] for k in ("stop_ids", "max_length")}),
         batch_size=64,
     )
-    scores = np.array([score for _, score in found])
+    scores = np.array([score for _, score in outputs])
     theirs = np.array([output["score"] for output in searched["outputs"]])
     assert len(scores) == 200
     assert (scores >= theirs - 1e-4).all(), (scores - theirs).min()
     # That the scores are what they say they are.
     for i in range(0, 200, 40):
-        score = uncached_score(name, searched["prompts"][i], found[i].output)
+        score = uncached_score(name, searched["prompts"][i], outputs[i].output)
         assert score == pytest.approx(scores[i], abs=1e-3)
 
 
@@ -281,7 +281,7 @@ def test_sampling_frequencies_agree_with_bert4keras(name, number):
     facts = GOLDEN["models"][name]
     sample = facts["samples"][number]
     prompt = sample["prompt"]
-    found = generate(
+    samples = generate(
         name,
         prompt,
         method="sample",
@@ -293,6 +293,6 @@ def test_sampling_frequencies_agree_with_bert4keras(name, number):
         seed=number,
         batch_size=2_500,
     )
-    tokens, counts = np.unique([ids[0] for ids, _ in found], return_counts=True)
+    tokens, counts = np.unique([ids[0] for ids, _ in samples], return_counts=True)
     ours = dict(zip(tokens.tolist(), counts.tolist(), strict=True))
     assert agreement(ours, dict(sample["counts"])) > 1e-4

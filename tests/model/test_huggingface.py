@@ -93,8 +93,8 @@ def test_a_chooser_scores_choices_as_in_transformers():
     assert type(model) is RoFormerMultipleChoice
     # The rows are the choices of one question.
     ids = {name: rows[None] for name, rows in INPUTS.items()}
-    found = model.predict(ids, verbose=0)
-    assert np.abs(found - GOLDEN["chooser/logits"]).max() <= 1e-5
+    logits = model.predict(ids, verbose=0)
+    assert np.abs(logits - GOLDEN["chooser/logits"]).max() <= 1e-5
 
 
 def assert_backbone(source):
@@ -289,18 +289,18 @@ def test_poolers_and_v2_of_another_package(tmp_path):
     (silent / "config.json").write_text(json.dumps(config))
     with open_checkpoint(silent) as checkpoint:
         assert (checkpoint.model, checkpoint.config) == ("RoFormerSim", model.config)
-    found = outputs(model, INPUTS)
+    computed = outputs(model, INPUTS)
     sequence = outputs(RoFormerBackbone.from_preset(source, attention="unilm"), INPUTS)
     expected = sequence["output"][:, 0, ::-1] + 1
-    assert np.abs(found["pooled_output"] - expected).max() <= 1e-6
+    assert np.abs(computed["pooled_output"] - expected).max() <= 1e-6
     # RoFormerV2: no norms, no biases.
-    kept = {
+    v2_tensors = {
         name: value
         for name, value in {**tensors, **dense}.items()
         if not name.endswith("bias") and "Norm" not in name and "cls" not in name
     }
-    kept["cls.predictions.decoder.weight"] = tensors[WORDS]
-    save_file(kept, source / "model.safetensors")
+    v2_tensors["cls.predictions.decoder.weight"] = tensors[WORDS]
+    save_file(v2_tensors, source / "model.safetensors")
     fields = {"use_bias": False, "norm_type": "rms_norm"}
     (source / "config.json").write_text(json.dumps({**config, **fields}))
     with pytest.warns(UserWarning, match=r"1 tensors are left out, roformer\.pooler"):
@@ -372,13 +372,13 @@ def test_a_folder_is_what_transformers_writes(tmp_path):
     there = convert(
         FOLDER / "encoder", tmp_path / "there", format="huggingface", verbose=0
     )
-    found, expected = (
+    written, expected = (
         load_file(folder / "model.safetensors")
         for folder in (there, FOLDER / "encoder")
     )
     positions = "encoder.embed_positions.weight"
-    assert_same({**found, positions: found[positions][:32]}, expected)
-    assert found[positions].shape == (1536, 4)
+    assert_same({**written, positions: written[positions][:32]}, expected)
+    assert written[positions].shape == (1536, 4)
     fields, theirs = (
         json.loads((folder / "config.json").read_text())
         for folder in (there, FOLDER / "encoder")

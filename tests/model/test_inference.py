@@ -71,9 +71,9 @@ def test_of_one_short_text_each_number_is_that_of_the_model(pooled, monkeypatch)
             "token_ids": np.arange(5, 5 + length)[None],
             "segment_ids": np.zeros((1, length), "int32"),
         }
-        found, expected = run_model(pooled, inputs), pooled(inputs, training=False)
-        assert found.keys() == expected.keys()
-        for name, value in found.items():
+        computed, expected = run_model(pooled, inputs), pooled(inputs, training=False)
+        assert computed.keys() == expected.keys()
+        for name, value in computed.items():
             np.testing.assert_allclose(value, expected[name], atol=2e-6)
     assert shapes == [(1, 16)] * 3 + [(1, 32)] * 2
 
@@ -146,10 +146,10 @@ def test_a_stream_is_read_as_its_vectors_are_taken(pooled, tokenizer, monkeypatc
             yield TEXTS[number % len(TEXTS)]
 
     expected = embed(pooled, tokenizer, TEXTS)
-    found = embed(pooled, tokenizer, endless())
+    vectors = embed(pooled, tokenizer, endless())
     assert read == []
     for vector in expected:
-        np.testing.assert_allclose(next(found), vector, atol=2e-6)
+        np.testing.assert_allclose(next(vectors), vector, atol=2e-6)
     # Three windows whose vectors were asked for, and the one that is prepared.
     assert len(read) == 12
     assert list(embed(pooled, tokenizer, iter([]))) == []
@@ -180,19 +180,19 @@ def test_what_fails_while_windows_are_prepared_is_told():
 
 def test_batches_hold_every_text_once_within_the_budget():
     lengths = [3, 50, 7, 120, 50, 2, 33, 1]
-    found = list(batches.by_length(lengths, 100))
-    assert sorted(i for batch in found for i in batch) == list(range(8))
-    for batch in found:
+    planned = list(batches.by_length(lengths, 100))
+    assert sorted(i for batch in planned for i in batch) == list(range(8))
+    for batch in planned:
         longest = max(lengths[i] for i in batch)
         assert len(batch) == 1 or longest * len(batch) <= 100
-    assert found[0].tolist() == [3]
+    assert planned[0].tolist() == [3]
     assert max(map(len, batches.by_length(lengths, 100, batch_size=2))) == 2
 
 
 def test_batches_of_groups_are_within_the_budget():
     lengths, groups = np.array([10] * 8), np.array([2, 2, 2, 9, 2, 3, 2, 2])
-    found = list(batches.by_length(lengths, 100, group_size=groups))
-    assert [batch.tolist() for batch in found] == [[0, 1, 2], [3], [4, 5, 6], [7]]
+    planned = list(batches.by_length(lengths, 100, group_size=groups))
+    assert [batch.tolist() for batch in planned] == [[0, 1, 2], [3], [4, 5, 6], [7]]
     same = list(batches.by_length(lengths, 100, group_size=2))
     assert list(map(len, same)) == [5, 3]
 
@@ -236,10 +236,10 @@ def test_texts_with_masks_are_computed_in_batches(masked_lm, tokenizer, monkeypa
 
     monkeypatch.setattr("roformer_keras.models.fill_mask.run_model", counted)
     texts = ["今[MASK]", "[MASK]天" * 9, "今天[MASK]气[MASK]", "[MASK]"]
-    found = fill_mask(masked_lm, tokenizer, texts, top_k=3)
+    filled = fill_mask(masked_lm, tokenizer, texts, top_k=3)
     assert shapes == [(4, 20)]
-    assert [len(masks) for masks in found] == [1, 9, 2, 1]
-    for text, masks in zip(texts, found, strict=True):
+    assert [len(masks) for masks in filled] == [1, 9, 2, 1]
+    for text, masks in zip(texts, filled, strict=True):
         for candidates, row in zip(
             masks, logits_of(masked_lm, tokenizer, text), strict=True
         ):

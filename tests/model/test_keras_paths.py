@@ -60,17 +60,17 @@ def generator(*parts):
 
 
 class Calls(keras.callbacks.Callback):
-    """What Keras calls, in order; batches with the shapes of their outputs."""
+    """The calls of Keras in order; batches with the shapes of their outputs."""
 
     def __init__(self):
         super().__init__()
         self.seen = []
 
     def __getattribute__(self, name):
-        found = super().__getattribute__(name)
+        attribute = super().__getattribute__(name)
         is_call = name.startswith("on_") and ("predict" in name or "test" in name)
         if not is_call:
-            return found
+            return attribute
 
         def noted(*arguments, **options):
             *numbers, logs = [*arguments, *options.values()]
@@ -147,16 +147,16 @@ def test_predict_stops_where_a_callback_says_so(masked_lm):
         def on_predict_batch_end(self, batch, logs=None):
             self.model.stop_predicting = batch == 1
 
-    found = masked_lm.predict(ids(), BATCH, verbose=0, callbacks=[Stop()])
-    assert len(found) == 2 * BATCH
+    outputs = masked_lm.predict(ids(), BATCH, verbose=0, callbacks=[Stop()])
+    assert len(outputs) == 2 * BATCH
 
 
 @pytest.mark.slow
 def test_nested_outputs_stay_nested(sim):
-    found = sim.predict(ids(), batch_size=BATCH, verbose=0)
+    outputs = sim.predict(ids(), batch_size=BATCH, verbose=0)
     expected = keras.Model(sim.input, sim.output).predict(ids(), BATCH, verbose=0)
-    assert set(found) == {"logits", "pooled_output"}
-    assert_close(found, expected)
+    assert set(outputs) == {"logits", "pooled_output"}
+    assert_close(outputs, expected)
 
 
 def test_a_step_of_a_subclass_is_used(backbone):
@@ -167,9 +167,9 @@ def test_a_step_of_a_subclass_is_used(backbone):
             return keras.ops.round(super().predict_step(data))
 
     model = Rounded(backbone.input, backbone.output)
-    found = model.predict(ids(), verbose=0)
-    np.testing.assert_array_equal(found, np.round(found))
-    assert np.abs(found).max() >= 1
+    outputs = model.predict(ids(), verbose=0)
+    np.testing.assert_array_equal(outputs, np.round(outputs))
+    assert np.abs(outputs).max() >= 1
 
 
 @pytest.mark.slow
@@ -187,10 +187,10 @@ def test_predict_follows_compile(options, masked_lm):
 def test_predict_in_other_types(dtype):
     model = RoFormerBackbone.from_preset(CHARACTER, dtype=dtype, num_layers=1)
     expected = keras.Model(model.input, model.output).predict(ids(), verbose=0)
-    found = model.predict(ids(), batch_size=BATCH, verbose=0)
-    assert found.dtype == expected.dtype
+    outputs = model.predict(ids(), batch_size=BATCH, verbose=0)
+    assert outputs.dtype == expected.dtype
     np.testing.assert_allclose(
-        found.astype("float32"), expected.astype("float32"), atol=0.1
+        outputs.astype("float32"), expected.astype("float32"), atol=0.1
     )
 
 
@@ -206,8 +206,8 @@ def test_batches_of_all_shapes_have_one_graph(monkeypatch):
 
     monkeypatch.setattr(model, "call", noted.__get__(model))
     for rows, length in ((1, 4), (5, 9), (7, 2), (7, 30)):
-        found = model.predict(ids(rows, length), batch_size=BATCH, verbose=0)
-        assert found.shape == (rows, length, 32)
+        outputs = model.predict(ids(rows, length), batch_size=BATCH, verbose=0)
+        assert outputs.shape == (rows, length, 32)
     # Keras wraps this batch in one tuple more.
     for rows, length in ((1, 4), (5, 9)):
         model.predict_on_batch(ids(rows, length))
@@ -226,8 +226,8 @@ def test_bad_rows_are_refused(masked_lm):
 def test_ids_and_callbacks_of_a_task():
     model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2)
     callback = Calls()
-    found = model.predict(ids(), 2, steps=2, callbacks=[callback], verbose=0)
-    assert found.shape == (4, 2)
+    outputs = model.predict(ids(), 2, steps=2, callbacks=[callback], verbose=0)
+    assert outputs.shape == (4, 2)
     assert len(callback.seen) == 6
     with pytest.raises(ConfigurationError, match="leave them out"):
         model.predict(["好"], callbacks=[callback])
@@ -268,16 +268,16 @@ def test_evaluate_keeps_the_contract_of_keras(case, evaluated):
     random = np.random.default_rng(1)
     y = random.integers(0, 32, ROWS)
     weights = random.uniform(size=ROWS).astype("float32")
-    found = []
+    results = []
     for model in evaluated:
         callback = Calls()
         data, options = EVALUATED[case](ids(), y, weights)
         logs = model.evaluate(
             *data, **options, callbacks=[callback], return_dict=True, verbose=0
         )
-        found.append((logs, callback.seen))
-    assert found[0][0] == pytest.approx(found[1][0], abs=1e-5)
-    assert found[0][1] == found[1][1]
+        results.append((logs, callback.seen))
+    assert results[0][0] == pytest.approx(results[1][0], abs=1e-5)
+    assert results[0][1] == results[1][1]
 
 
 @pytest.fixture(scope="module")
@@ -331,15 +331,15 @@ def test_arrays_need_no_dataset(masked_lm, datasets):
 
 @pytest.mark.slow
 def test_no_dataset_of_training_is_tuned(datasets):
-    one = {"num_layers": 1}
-    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2, **one)
+    options = {"num_layers": 1}
+    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2, **options)
     model.compile(run_eagerly=True)
     texts, labels = ["好", "坏", "天气", "北京"], [0, 1, 0, 1]
     model.fit(texts, labels, validation_data=(texts, labels), verbose=0)
     model.evaluate(texts, labels, batch_size=2, verbose=0)
     assert len(datasets) >= 3 and not any(map(is_tuned, datasets))
     datasets.clear()
-    lm = RoFormerMaskedLM.from_preset(CHARACTER, **one)
+    lm = RoFormerMaskedLM.from_preset(CHARACTER, **options)
     lm.compile(run_eagerly=True)
     lm.fit(texts, validation_data=texts, verbose=0)
     lm.evaluate(texts, verbose=0)
@@ -436,12 +436,12 @@ def test_gradients_flow_through_a_call():
     def gradients(call):
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(call(model, ids())))
-        found = tape.gradient(loss, model.trainable_variables)
-        return [tf.convert_to_tensor(one) for one in found]
+        computed = tape.gradient(loss, model.trainable_variables)
+        return [tf.convert_to_tensor(one) for one in computed]
 
     expected = gradients(by_operation)
-    found = gradients(lambda model, x: model(x))
-    for ours, theirs in zip(found, expected, strict=True):
+    by_call = gradients(lambda model, x: model(x))
+    for ours, theirs in zip(by_call, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
@@ -460,10 +460,12 @@ def test_dropout_and_graphs_are_left_to_keras(backbone, monkeypatch):
         def call(self, x):
             return head(model(x))
 
-    own = Own()
-    assert np.abs(own(x, training=True) - own(x, training=True)).max() > 0.01
+    subclassed = Own()
+    assert (
+        np.abs(subclassed(x, training=True) - subclassed(x, training=True)).max() > 0.01
+    )
     assert not inference_of(model).keeps("call")
-    np.testing.assert_allclose(own(x), head(by_operation(model, x)), atol=1e-6)
+    np.testing.assert_allclose(subclassed(x), head(by_operation(model, x)), atol=1e-6)
     assert inference_of(model).keeps("call")
 
 

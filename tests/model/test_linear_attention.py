@@ -39,9 +39,11 @@ def array(tensor):
     return ops.convert_to_numpy(ops.cast(tensor, "float32")).astype("float64")
 
 
-def close(found, expected, atol=1e-5):
-    found, expected = (array(x) if ops.is_tensor(x) else x for x in (found, expected))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+def close(computed, expected, atol=1e-5):
+    computed, expected = (
+        array(x) if ops.is_tensor(x) else x for x in (computed, expected)
+    )
+    np.testing.assert_allclose(computed, expected, rtol=0, atol=atol)
 
 
 def randomize(model, scale=0.4):
@@ -199,7 +201,7 @@ def test_nothing_visible_is_zero_and_has_gradients():
 
 @pytest.mark.parametrize(("length", "causal"), [(1, False), (3, True)])
 def test_keys_opposite_to_queries(length, causal):
-    """Where `1 + cos` is rounding, values are not divided by it."""
+    """Values are not divided by a `1 + cos` that is only rounding."""
     x = random(2, length, 16)
     layer = fixed(LinearRoPEAttention(2, 8, kind="cosine", causal=causal), x)
     layer.key.kernel.assign(-layer.query.kernel)
@@ -332,15 +334,15 @@ def test_performers_come_to_softmax_as_features_grow(kind, rotary):
     exact = fixed(RoPEAttention(2, 16, rotary=rotary), x, scale=0.07)
     expected, errors = array(exact(x)), []
     for count in (16, 128, 1024):
-        found = []
+        squares = []
         for seed in range(8):
             layer = LinearRoPEAttention(
                 2, 16, kind=kind, num_features=count, rotary=rotary, seed=seed
             )
             layer(x)
             layer.set_weights(exact.get_weights())
-            found.append(np.square(array(layer(x)) - expected).mean())
-        errors.append(np.mean(found) ** 0.5)
+            squares.append(np.square(array(layer(x)) - expected).mean())
+        errors.append(np.mean(squares) ** 0.5)
     # As one over the root of their number: eight times as many, a third of the error.
     assert errors[1] < 0.55 * errors[0] and errors[2] < 0.55 * errors[1]
 

@@ -24,9 +24,9 @@ def weights_of(model):
 
 def assert_same_weights(model, other):
     expected = weights_of(other)
-    found = weights_of(model)
-    assert found.keys() == expected.keys()
-    for path, value in found.items():
+    weights = weights_of(model)
+    assert weights.keys() == expected.keys()
+    for path, value in weights.items():
         np.testing.assert_array_equal(value, expected[path], err_msg=path)
 
 
@@ -56,8 +56,8 @@ def test_a_generator_writes_by_its_new_weights():
         other = RoFormerCausalLM.from_roformer_config(loaded.config)
         before = other.generate(prompt, engine=engine, **options)
         other.load_preset(CHARACTER)
-        found = other.generate(prompt, engine=engine, **options)
-        assert found == loaded.generate(prompt, engine=engine, **options) != before
+        text = other.generate(prompt, engine=engine, **options)
+        assert text == loaded.generate(prompt, engine=engine, **options) != before
     assert model.tokenizer is None
 
 

@@ -55,11 +55,11 @@ def outputs_and_gradients(layer, mask, shape):
 def test_training(short, monkeypatch, name, shape):
     layer, mask = attention(), MASKS[name]()
     layer.in_blocks = True
-    found = outputs_and_gradients(layer, mask, shape)
+    computed = outputs_and_gradients(layer, mask, shape)
     monkeypatch.setattr(long_attention, "MAX_SCORES", 2**60)
     layer.in_blocks = False
     expected = outputs_and_gradients(layer, mask, shape)
-    for value, other in zip(found, expected, strict=True):
+    for value, other in zip(computed, expected, strict=True):
         np.testing.assert_allclose(value, other, atol=3e-5)
 
 
@@ -77,18 +77,18 @@ def test_prediction(short, monkeypatch, name, dtype):
 
         return np.array(tf.cast(call(texts()), "float32"))
 
-    found, blocks = predict(), []
+    first, blocks = predict(), []
     in_blocks = long_attention._in_blocks
     monkeypatch.setattr(
         long_attention,
         "_in_blocks",
         lambda *given: blocks.append(1) or in_blocks(*given),
     )
-    np.testing.assert_array_equal(predict(), found)
+    np.testing.assert_array_equal(predict(), first)
     assert blocks == [1]
     monkeypatch.setattr(long_attention, "MAX_SCORES", 2**60)
     atol = 1e-5 if dtype == "float32" else 3e-2
-    np.testing.assert_allclose(found, predict(), atol=atol)
+    np.testing.assert_allclose(first, predict(), atol=atol)
 
 
 def test_dropout_and_its_gradient(short):

@@ -41,15 +41,17 @@ def test_a_vector_of_zeros_is_no_error():
 def test_neighbour_is_nearest():
     # By pairs: side by side, and opposite.
     vectors = np.array([[1, 0.1], [1, 0.0], [0, 1.0], [0, -1.0]], "float32")
-    found = losses.neighbour_is_nearest(np.array([1, 0, 3, 2]), vectors)
-    assert np.asarray(found).tolist() == [1, 1, 0, 0]
+    is_nearest = losses.neighbour_is_nearest(np.array([1, 0, 3, 2]), vectors)
+    assert np.asarray(is_nearest).tolist() == [1, 1, 0, 0]
 
 
 def test_similarity_regression():
     teacher = RNG.normal(size=(8, 3))
-    found = losses.similarity_regression(plain.cosines(teacher), plain.cosines(VECTORS))
-    assert found.shape == (8,)
-    close(np.mean(found), plain.similarity_regression(teacher, VECTORS), 1e-4)
+    row_losses = losses.similarity_regression(
+        plain.cosines(teacher), plain.cosines(VECTORS)
+    )
+    assert row_losses.shape == (8,)
+    close(np.mean(row_losses), plain.similarity_regression(teacher, VECTORS), 1e-4)
 
 
 def test_cosines():
@@ -59,20 +61,20 @@ def test_cosines():
 
 
 def test_masked_label_crossentropy():
-    found = losses.masked_label_crossentropy(LABELS, LOGITS, SETS)
-    close(found, plain.masked_label_crossentropy(LABELS, LOGITS, SETS))
+    row_losses = losses.masked_label_crossentropy(LABELS, LOGITS, SETS)
+    close(row_losses, plain.masked_label_crossentropy(LABELS, LOGITS, SETS))
 
 
 def test_label_is_best():
     logits = np.array([[1, 2, 9, 9, 9], [9, 9, 3, 1, 2], [0, 0, 0, 0, 1]], "float32")
-    found = losses.label_is_best(np.array([1, 3, 4]), logits, SETS)
-    assert np.asarray(found).tolist() == [1, 0, 1]
+    is_best = losses.label_is_best(np.array([1, 3, 4]), logits, SETS)
+    assert np.asarray(is_best).tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize("scale", [1.0, 20.0])
 def test_cosent(scale):
-    found = losses.cosent(DEGREES, SIMILARITIES, scale)
-    close(found, plain.cosent(DEGREES, SIMILARITIES, scale))
+    loss = losses.cosent(DEGREES, SIMILARITIES, scale)
+    close(loss, plain.cosent(DEGREES, SIMILARITIES, scale))
 
 
 CASES = {

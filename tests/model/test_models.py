@@ -365,10 +365,10 @@ def test_dropout_of_embeddings(name):
         ).numpy()
         for layer in ("embedding_norm", "embedding_dropout")
     )
-    kept = dropped != 0
-    assert 0.3 < kept.mean() < 0.7
+    is_kept = dropped != 0
+    assert 0.3 < is_kept.mean() < 0.7
     if name == "backbone":
-        np.testing.assert_allclose(dropped[kept], 2 * normed[kept], rtol=1e-6)
+        np.testing.assert_allclose(dropped[is_kept], 2 * normed[is_kept], rtol=1e-6)
     else:
         assert 0.3 < (normed != 0).mean() < 0.7
         np.testing.assert_allclose(np.square(normed).mean(-1), 1, rtol=1e-5)
@@ -415,9 +415,9 @@ def test_fresh_v2_weights():
     keras.utils.set_random_seed(0)
     config = RoFormerConfig(**WIDE, model_type="roformer_v2", embedding_dim=32)
     model = RoFormerMaskedLM.from_roformer_config(config)
-    found = matrices(model)
-    assert len(found) == len(model.weights)
-    for path, value in found.items():
+    drawn = matrices(model)
+    assert len(drawn) == len(model.weights)
+    for path, value in drawn.items():
         table = path.endswith("/embeddings")
         fan_in = value.shape[1] if table else value.shape[0]
         if value.size > 1000:

@@ -108,9 +108,9 @@ def wrong_loss(name, shape, target_type, output_type, way):
     if shape == "column":
         targets = targets[:, None]
         outputs = outputs[:, None] if name == "cosent" else outputs
-    found = float(WAYS[way](loss)(targets, outputs))
-    is_right = abs(found - expected) <= 1e-4 * max(1, abs(expected))
-    return None if is_right else f"{found} instead of {expected}"
+    value = float(WAYS[way](loss)(targets, outputs))
+    is_right = abs(value - expected) <= 1e-4 * max(1, abs(expected))
+    return None if is_right else f"{value} instead of {expected}"
 
 
 def test_losses_over_shapes_types_and_ways():
@@ -126,8 +126,8 @@ def test_classes_may_be_large_integers():
     labels = CLASSES + 20231100
     loss = losses.SupervisedContrastive()
     for kind in ("int32", "int64", "uint32"):
-        found = loss(labels.astype(kind), VECTORS)
-        assert found == loss(CLASSES, VECTORS)
+        value = loss(labels.astype(kind), VECTORS)
+        assert value == loss(CLASSES, VECTORS)
 
 
 def test_cosent_has_no_weights_of_rows():
@@ -324,7 +324,7 @@ def test_vectors_are_float32_under_each_policy(objective):
 
 @pytest.mark.skipif(not IS_64_BIT, reason="JAX's configuration rules 64 bits out")
 def test_a_model_computes_in_float64():
-    found = []
+    all_outputs = []
     for dtype in ("float64", "float32"):
         model = classifier(dtype)
         model.set_weights([np.array(w) for w in classifier().get_weights()])
@@ -332,5 +332,5 @@ def test_a_model_computes_in_float64():
         ids = model.tokenizer(TEXTS)
         called = keras.ops.convert_to_numpy(model(ids))
         np.testing.assert_allclose(called, outputs, atol=1e-6)
-        found.append(outputs)
-    np.testing.assert_allclose(*found, atol=1e-5)
+        all_outputs.append(outputs)
+    np.testing.assert_allclose(*all_outputs, atol=1e-5)

@@ -64,7 +64,7 @@ def words_of(starts):
 
 
 def within(count, total, share):
-    """Whether a count is within five standard deviations of what is expected."""
+    """True if a count is within five standard deviations of the expected one."""
     deviation = np.sqrt(total * share * (1 - share))
     return abs(count - total * share) <= 5 * deviation
 
@@ -366,12 +366,12 @@ def test_masked_lm_loss_equals_numpy():
     )
     trainer = make_trainer(objective, model, run_eagerly=True)
     np.testing.assert_allclose(trainer(inputs), logits, atol=1e-5)
-    found = loss_of(trainer, batch)
-    assert found["loss"] == pytest.approx(
+    logs = loss_of(trainer, batch)
+    assert logs["loss"] == pytest.approx(
         plain.token_loss(targets, logits, weights), abs=1e-5
     )
     right = (logits.argmax(-1) == targets)[weights > 0]
-    assert found["accuracy"] == pytest.approx(right.mean(), abs=1e-6)
+    assert logs["accuracy"] == pytest.approx(right.mean(), abs=1e-6)
 
 
 # === Causal LM ===
@@ -493,9 +493,9 @@ def test_the_vector_of_a_row_is_that_of_its_first_text():
     model.tokenizer = TOKENIZER
     texts = [text for pair in PAIRS for text in pair]
     vectors = model.encode(texts)
-    found = plain.unit(trainer(inputs)["vectors"])
-    np.testing.assert_allclose(found, vectors, atol=1e-5)
-    assert np.abs(found[0] - found[1]).max() > 0.01
+    computed = plain.unit(trainer(inputs)["vectors"])
+    np.testing.assert_allclose(computed, vectors, atol=1e-5)
+    assert np.abs(computed[0] - computed[1]).max() > 0.01
 
 
 # === Against bert4keras ===
@@ -551,17 +551,17 @@ def test_losses_equal_bert4keras(name, golden):
     trainer = make_trainer(objective, model, run_eagerly=True)
     if name == "classification":
         trainer.get_layer("labels").kernel.assign(expected["kernel"])
-    found = loss_of(trainer, batch)
+    logs = loss_of(trainer, batch)
     total = sum(expected[theirs] for theirs in losses.values())
-    assert found["loss"] == pytest.approx(total, abs=1e-5)
+    assert logs["loss"] == pytest.approx(total, abs=1e-5)
     for ours, theirs in losses.items():
-        assert found[ours] == pytest.approx(expected[theirs], abs=1e-5)
+        assert logs[ours] == pytest.approx(expected[theirs], abs=1e-5)
     outputs = trainer(batch[0])
     if name == "simbert":
         cosines = plain.cosines(outputs["vectors"])
         np.fill_diagonal(cosines, -2)
         is_right = cosines.argmax(-1) == batch[1]["vectors"]
-        assert found["vectors_accuracy"] == pytest.approx(is_right.mean())
+        assert logs["vectors_accuracy"] == pytest.approx(is_right.mean())
     elif name == "classification":
         # Of the labels 0 and 1, or of the others.
         best = [
@@ -569,7 +569,7 @@ def test_losses_equal_bert4keras(name, golden):
             for row, label in zip(np.asarray(outputs), metadata["labels"], strict=True)
         ]
         is_right = np.equal(best, metadata["labels"])
-        assert found["accuracy"] == pytest.approx(is_right.mean())
+        assert logs["accuracy"] == pytest.approx(is_right.mean())
 
 
 # === Distillation ===
@@ -653,6 +653,6 @@ def test_cosent_loss_equals_numpy():
     similarities = (vectors[::2] * vectors[1::2]).sum(-1)
     trainer = make_trainer(objective, model, run_eagerly=True)
     np.testing.assert_allclose(trainer(batch[0]), similarities, atol=1e-6)
-    found = loss_of(trainer, batch)["loss"]
+    loss = loss_of(trainer, batch)["loss"]
     expected = plain.cosent(cases.LABELS, similarities, 10.0)
-    assert found == pytest.approx(expected, abs=1e-5)
+    assert loss == pytest.approx(expected, abs=1e-5)

@@ -1,4 +1,4 @@
-"""How the learning rate of the optimizers of training goes."""
+"""The course of the learning rate in the optimizers of training."""
 
 import keras
 import numpy as np

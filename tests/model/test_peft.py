@@ -80,9 +80,9 @@ def test_peft_computes_the_same_with_ours(cls, theirs, targets, tmp_path):
     base = getattr(transformers, theirs).from_pretrained(tmp_path / "base").eval()
     np.testing.assert_allclose(theirs_of(base)[0], before[0], atol=1e-5)
     adapted = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
-    found = outputs_of(model)
-    assert np.abs(found - before).max() > 0.01
-    np.testing.assert_allclose(theirs_of(adapted)[0], found[0], atol=2e-5)
+    adapted_outputs = outputs_of(model)
+    assert np.abs(adapted_outputs - before).max() > 0.01
+    np.testing.assert_allclose(theirs_of(adapted)[0], adapted_outputs[0], atol=2e-5)
     assert len(adapted.targeted_module_names) == 2 * len(targets)
 
 
@@ -115,11 +115,13 @@ def test_an_adapter_of_peft_is_loaded(safe, rslora, tmp_path):
     model = RoFormerCausalLM.from_preset(GPT)
     before = outputs_of(model)
     model.load_lora(tmp_path / "adapter")
-    found = outputs_of(model)
-    assert np.abs(found - before).max() > 0.01
-    np.testing.assert_allclose(theirs_of(adapted)[0], found[0], rtol=1e-4, atol=1e-4)
+    adapted_outputs = outputs_of(model)
+    assert np.abs(adapted_outputs - before).max() > 0.01
+    np.testing.assert_allclose(
+        theirs_of(adapted)[0], adapted_outputs[0], rtol=1e-4, atol=1e-4
+    )
     model.merge_lora()
-    np.testing.assert_allclose(outputs_of(model), found, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(outputs_of(model), adapted_outputs, rtol=1e-4, atol=1e-4)
 
 
 def test_there_and_back_keeps_every_bit(adapter, tmp_path):

@@ -7,7 +7,7 @@ from tools import pictures
 
 
 def test_pictures_are_drawn_from_the_recorded_figures(tmp_path, monkeypatch):
-    kept = {
+    committed = {
         path.name: pixels(path)
         for folder, names in (
             (pictures.FOLDER, pictures.PICTURES),
@@ -19,10 +19,10 @@ def test_pictures_are_drawn_from_the_recorded_figures(tmp_path, monkeypatch):
     monkeypatch.setattr(pictures, "OF_EXPERIMENTS", tmp_path)
     pictures.main([])
     drawn = {path.name: pixels(path) for path in tmp_path.glob("*.png")}
-    assert drawn.keys() == kept.keys()
+    assert drawn.keys() == committed.keys()
     for name, own in drawn.items():
         # Another version of Matplotlib may smooth its lines otherwise.
-        assert np.abs(own - kept[name]).mean() < 1, name
+        assert np.abs(own - committed[name]).mean() < 1, name
 
 
 def pixels(path):

@@ -101,28 +101,28 @@ def test_crossentropy_equals_bert4keras():
         dense[row][targets[row][targets[row] > 0]] = True
     assert np.isneginf(scores).any()
     for form in (dense, dense.astype("float32"), dense.astype("int32")):
-        found = multilabel_categorical_crossentropy(form, scores)
-        close(found, LABELS["dense"])
-    found = multilabel_categorical_crossentropy(LABELS["soft"], scores)
-    close(found, LABELS["soft_loss"])
+        losses = multilabel_categorical_crossentropy(form, scores)
+        close(losses, LABELS["dense"])
+    losses = multilabel_categorical_crossentropy(LABELS["soft"], scores)
+    close(losses, LABELS["soft_loss"])
 
 
 def test_sparse_crossentropy_equals_bert4keras():
     scores, targets = LABELS["scores"], LABELS["targets"]
-    found = sparse_multilabel_categorical_crossentropy(LABELS["exact"], scores)
-    close(found, LABELS["sparse_exact"])
+    losses = sparse_multilabel_categorical_crossentropy(LABELS["exact"], scores)
+    close(losses, LABELS["sparse_exact"])
     # Its padding, class 0, takes part in nothing.
     scores = scores.copy()
     scores[..., 0] = -np.inf
     padded = np.where(targets > 0, targets, -1)
-    found = sparse_multilabel_categorical_crossentropy(padded, scores)
-    close(found, LABELS["sparse"])
+    losses = sparse_multilabel_categorical_crossentropy(padded, scores)
+    close(losses, LABELS["sparse"])
 
 
 def test_sparse_crossentropy_does_not_cancel_out():
     scores = np.array([20, -20], "float32")
-    found = sparse_multilabel_categorical_crossentropy(np.array([0]), scores)
-    close(found, 2 * np.log1p(np.exp(-20.0)), 1e-8)
+    loss = sparse_multilabel_categorical_crossentropy(np.array([0]), scores)
+    close(loss, 2 * np.log1p(np.exp(-20.0)), 1e-8)
     assert LABELS["sparse_confident"] > 3.8
 
 
@@ -137,19 +137,19 @@ def test_crossentropy_of_hard_cases():
     targets = RNG.random(scores.shape) < 0.4
     targets[3] = False
     targets[4] = True
-    found = multilabel_categorical_crossentropy(targets, scores)
+    losses = multilabel_categorical_crossentropy(targets, scores)
     expected = [plain_loss(*row) for row in zip(targets, scores, strict=True)]
-    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-6)
-    assert expected[2] == found[2] == 0
+    np.testing.assert_allclose(np.asarray(losses), expected, rtol=1e-6)
+    assert expected[2] == losses[2] == 0
 
 
 def test_classes_given_twice_or_not_at_all():
     scores = RNG.normal(size=(3, 7)).astype("float32")
     targets = np.array([[2, 5, 2], [-1, 7, 9], [-1, 0, -1]])
-    found = sparse_multilabel_categorical_crossentropy(targets, scores)
+    losses = sparse_multilabel_categorical_crossentropy(targets, scores)
     chosen = [[2, 5], [], [0]]
     dense = [np.isin(np.arange(7), row) for row in chosen]
-    close(found, [plain_loss(*row) for row in zip(dense, scores, strict=True)])
+    close(losses, [plain_loss(*row) for row in zip(dense, scores, strict=True)])
     none = sparse_multilabel_categorical_crossentropy(targets[:, :0], scores)
     close(none, [plain_loss(np.zeros(7), row) for row in scores])
 
@@ -167,11 +167,11 @@ def padded(spans, extra=0):
 
 
 def dense(spans, heads=3, length=4):
-    found = np.zeros((len(spans), heads, length, length), bool)
-    for row, own in zip(found, spans, strict=True):
+    labels = np.zeros((len(spans), heads, length, length), bool)
+    for row, own in zip(labels, spans, strict=True):
         for span in own:
             row[span] = True
-    return found
+    return labels
 
 
 def span_scores(mask=True):
@@ -194,9 +194,9 @@ def test_span_loss(form):
     close(loss(form(SPANS), scores, weights), weighted)
     # In float32, to the last bit.
     coarse = ops.cast(scores, "bfloat16")
-    found = loss(form(SPANS), coarse)
-    assert keras.backend.standardize_dtype(found.dtype) == "float32"
-    close(found, loss(form(SPANS), ops.cast(coarse, "float32")), 0)
+    losses = loss(form(SPANS), coarse)
+    assert keras.backend.standardize_dtype(losses.dtype) == "float32"
+    close(losses, loss(form(SPANS), ops.cast(coarse, "float32")), 0)
     restored = keras.losses.deserialize(keras.losses.serialize(loss))
     assert type(restored) is SpanCrossentropy and restored.name == "span_crossentropy"
     assert restored.reduction == loss.reduction
@@ -222,11 +222,11 @@ def test_rows_that_are_no_span():
 
 def test_found_spans():
     scores = np.where(dense(SPANS), 0.5, -1.0).astype("float32")
-    found = find_spans(scores)
-    assert [list(map(tuple, row)) for row in found] == [sorted(row) for row in SPANS]
+    spans = find_spans(scores)
+    assert [list(map(tuple, row)) for row in spans] == [sorted(row) for row in SPANS]
     assert [len(row) for row in find_spans(scores, 0.5)] == [0, 0, 0, 0]
     # As targets again.
-    assert float(SpanCrossentropy()(padded(found), 1e3 * scores)) < 1e-6
+    assert float(SpanCrossentropy()(padded(spans), 1e3 * scores)) < 1e-6
     marked = find_spans(ops.convert_to_tensor(span_scores()))
     assert all((row[:, 1] <= row[:, 2]).all() for row in marked)
     assert len(marked[2]) == 0
@@ -237,8 +237,8 @@ def test_f1_over_batches(form):
     metric = SpanF1()
     assert metric.result() == 0
     # Two of three, with one that is too long; none; one where there is none; all.
-    found = [[(0, 1, 2), (1, 1, 3), (0, 0, 0)], [], [(0, 0, 1)], SPANS[3]]
-    scores = np.where(dense(found), 3.0, -3.0).astype("float32")
+    predicted_spans = [[(0, 1, 2), (1, 1, 3), (0, 0, 0)], [], [(0, 0, 1)], SPANS[3]]
+    scores = np.where(dense(predicted_spans), 3.0, -3.0).astype("float32")
     right, predicted, actual = 4, 6, 6
     for rows in (slice(3), slice(3, 4)):
         metric.update_state(form(SPANS[rows]), scores[rows])

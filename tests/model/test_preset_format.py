@@ -37,12 +37,12 @@ def presets(tmp_path_factory, backbone, masked_lm):
     folder = tmp_path_factory.mktemp("presets")
     classifier = RoFormerTextClassifier.from_preset(CHARACTER, classes=["坏", "好"])
     seq2seq = tiny_seq2seq("天地", num_layers=1, hidden_dim=8, intermediate_dim=12)
-    found = {}
+    saved = {}
     for model in (backbone, masked_lm, classifier, seq2seq):
         name = type(model).__name__
         model.save_to_preset(folder / name)
-        found[name] = folder / name, model
-    return found
+        saved[name] = folder / name, model
+    return saved
 
 
 NAMES = (

@@ -338,11 +338,11 @@ def test_kept_and_compound_tokens_take_rows_of_the_table():
         ("cls/predictions/output_bias", "mlm_head/bias"),
     ):
         table = stored[name]
-        found = weights(model)[path]
-        np.testing.assert_array_equal(found[:4], table[keep])
-        np.testing.assert_allclose(found[4], table[[7, 5]].mean(0), rtol=1e-6)
+        rows = weights(model)[path]
+        np.testing.assert_array_equal(rows[:4], table[keep])
+        np.testing.assert_allclose(rows[4], table[[7, 5]].mean(0), rtol=1e-6)
         np.testing.assert_allclose(
-            found[5], (table[7] + 3 * table[9]) / 4, rtol=1e-5, atol=1e-7
+            rows[5], (table[7] + 3 * table[9]) / 4, rtol=1e-5, atol=1e-7
         )
 
 

@@ -1,4 +1,4 @@
-"""What a training is made of, without one: its log, its state, its folder."""
+"""Parts of a training by themselves: its log, its state, its folder."""
 
 import time
 from types import SimpleNamespace

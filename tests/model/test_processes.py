@@ -1,4 +1,4 @@
-"""What processes that train together tell each other."""
+"""Messages between processes that train together."""
 
 import time
 from types import SimpleNamespace

@@ -15,12 +15,13 @@ def functions(name, value):
             yield from functions(f"{name}.{inner}", getattr(value, inner))
     elif inspect.isclass(value):
         for base in value.__mro__:
-            own = vars(base) if base.__module__.startswith("roformer_keras") else {}
-            for member, found in own.items():
-                found = getattr(found, "fget", getattr(found, "__func__", found))
+            members = vars(base) if base.__module__.startswith("roformer_keras") else {}
+            for member, attribute in members.items():
+                wrapped = getattr(attribute, "__func__", attribute)
+                function = getattr(attribute, "fget", wrapped)
                 is_public = member in ("__init__", "__call__") or member[0] != "_"
-                if is_public and inspect.isfunction(found):
-                    yield f"{name}.{member}", found
+                if is_public and inspect.isfunction(function):
+                    yield f"{name}.{member}", function
     elif inspect.isfunction(value):
         yield name, value
 
@@ -67,9 +68,9 @@ def test_texts_are_fitted_in_one_place():
     ]
     assert len(models) > 10
     for model in models:
-        own = [x for x in model.__mro__ if x.__module__.startswith("roformer_keras")]
-        assert len(own) <= 9, model
+        bases = [x for x in model.__mro__ if x.__module__.startswith("roformer_keras")]
+        assert len(bases) <= 9, model
         for method in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
-            places = [base.__name__ for base in own if method in vars(base)]
+            definers = [base.__name__ for base in bases if method in vars(base)]
             texts = ["TextModel"] if issubclass(model, TextModel) else []
-            assert places == [*texts, "FastInference"], (model, method)
+            assert definers == [*texts, "FastInference"], (model, method)

@@ -203,8 +203,8 @@ def test_lora_on_a_quantized_model_is_saved_and_merged(tmp_path):
 
 def test_kept_tokens_of_a_quantized_preset(tmp_path, int8):
     int8.save_to_preset(tmp_path / "int8")
-    kept = range(3000)
-    small = RoFormerSim.from_preset(tmp_path / "int8", keep_tokens=kept)
+    keep_tokens = range(3000)
+    small = RoFormerSim.from_preset(tmp_path / "int8", keep_tokens=keep_tokens)
     assert cosines(small.encode(TEXTS), int8.encode(TEXTS)).min() > 0.9999
 
 

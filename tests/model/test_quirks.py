@@ -421,8 +421,10 @@ def test_subclasses_leave_private_names_of_their_bases():
             if base.__module__.partition(".")[0] != "roformer_keras":
                 continue
             if base.__module__ != quirks.__name__:
-                found = uses_of_class(base) & theirs
-                wrong |= {f"{base.__module__}.{base.__name__}: {x}" for x in found}
+                private_uses = uses_of_class(base) & theirs
+                wrong |= {
+                    f"{base.__module__}.{base.__name__}: {x}" for x in private_uses
+                }
     assert count > 40
     assert sorted(wrong) == []
 

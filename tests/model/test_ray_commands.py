@@ -39,7 +39,7 @@ def computed():
 
 @pytest.fixture(autouse=True)
 def models_are_loaded_once(causal_lm, sim, monkeypatch):
-    """What compiles stays compiled."""
+    """Compiled functions are kept."""
     for model in (causal_lm, sim):
         load = lambda source, model=model, **options: model  # noqa: E731
         monkeypatch.setattr(type(model), "from_preset", load)
@@ -114,20 +114,20 @@ def test_pairs_and_masks(tmp_path, capsys):
     write_lines(pairs, ["first,second,id", '"今天\n天气",你好,1', "北京,北京,2"])
     words = ["similarity", pairs, "--source", SIM, "--quiet"]
     assert run_main(*words, "-o", tmp_path / "one.jsonl", capsys=capsys)[0] == 0
-    more = ("--engine", "ray", "-o", tmp_path / "many")
-    assert run_main(*words, *more, capsys=capsys)[0] == 0
-    found = parts(tmp_path / "many")
-    assert [row.pop("id") for row in found] == ["1", "2"]
-    compare(found, json_lines((tmp_path / "one.jsonl").read_text(encoding="utf-8")))
+    flags = ("--engine", "ray", "-o", tmp_path / "many")
+    assert run_main(*words, *flags, capsys=capsys)[0] == 0
+    answered = parts(tmp_path / "many")
+    assert [row.pop("id") for row in answered] == ["1", "2"]
+    compare(answered, json_lines((tmp_path / "one.jsonl").read_text(encoding="utf-8")))
 
     words = ["fill-mask", "--source", CHARACTER, "--top-k", 2]
     _, out, _ = run_main(*words, *MASKED, "--json", capsys=capsys)
     file = write_lines(tmp_path / "masked.txt", [*MASKED, "今天"])
-    more = ("--engine", "ray", "-o", tmp_path / "filled", "--output-format", "parquet")
-    assert run_main(*words, file, *more, capsys=capsys)[0] == 0
-    *found, bad = parts(tmp_path / "filled")
-    assert [row.pop("error") for row in found] == [None] * len(MASKED)
-    compare(found, json_lines(out))
+    flags = ("--engine", "ray", "-o", tmp_path / "filled", "--output-format", "parquet")
+    assert run_main(*words, file, *flags, capsys=capsys)[0] == 0
+    *answered, bad = parts(tmp_path / "filled")
+    assert [row.pop("error") for row in answered] == [None] * len(MASKED)
+    compare(answered, json_lines(out))
     assert bad["masks"] is None and "must hold [MASK]" in bad["error"]
 
 
@@ -150,12 +150,12 @@ def test_rows_without_an_answer_are_kept_and_listed(format, tmp_path, capsys):
     words += ["--piece-rows", 3, "--output-format", format]
     code, _, err = run_main(*words, capsys=capsys)
     assert code == 0, err
-    found = parts(folder)
-    assert [row.get("id") for row in found] == [0, 2, None, 4, 5, 6]
-    assert [row["vector"] is None for row in found] == [False, *[True] * 4, False]
-    assert [bool(row.get("error")) for row in found] == [False, *[True] * 4, False]
+    answered = parts(folder)
+    assert [row.get("id") for row in answered] == [0, 2, None, 4, 5, 6]
+    assert [row["vector"] is None for row in answered] == [False, *[True] * 4, False]
+    assert [bool(row.get("error")) for row in answered] == [False, *[True] * 4, False]
     if format == "jsonl":
-        assert found[1]["more"] == [1]
+        assert answered[1]["more"] == [1]
     assert f"4 of {len(BAD)} have no answer" in err
     assert f"line 3 of {file}: a text must be a str that is not empty, got None" in err
     record = json.loads((folder / "_job.json").read_bytes())
@@ -174,16 +174,16 @@ def test_parquet_keeps_types_and_refuses_what_does_not_fit(tmp_path, capsys):
     pattern = f"file://{tmp_path}/*.parquet"
     out = run_main("embed", pattern, *words, tmp_path / "out", capsys=capsys)
     assert out[0] == 0, out
-    found = pyarrow.concat_tables(
+    written = pyarrow.concat_tables(
         parquet.read_table(path) for path in sorted((tmp_path / "out").glob("part-*"))
     )
-    assert found.select(["n", "text", "v"]).equals(table)
-    assert found.schema.field("vector").type == pyarrow.list_(pyarrow.float32())
+    assert written.select(["n", "text", "v"]).equals(table)
+    assert written.schema.field("vector").type == pyarrow.list_(pyarrow.float32())
 
     lines = ['{"text": "今"}', '{"text": "天", "n": 1}', '{"text": 3}']
     file = write_lines(tmp_path / "b.jsonl", lines)
-    more = ("--output-format", "parquet", "--piece-rows", 1)
-    assert not run_main("embed", file, *words, tmp_path / "b", *more, capsys=capsys)[0]
+    flags = ("--output-format", "parquet", "--piece-rows", 1)
+    assert not run_main("embed", file, *words, tmp_path / "b", *flags, capsys=capsys)[0]
     reasons = [row["error"] for row in parts(tmp_path / "b")]
     assert reasons[0] is None
     assert reasons[1] == "the first rows have no 'n', which would be lost"
@@ -274,7 +274,7 @@ def test_wrong_usage(tmp_path, capsys, monkeypatch):
 
 
 class Batches:
-    """What stands for a dataset of Ray: its worker is this process."""
+    """A stand-in for a dataset of Ray: its worker is this process."""
 
     def __init__(self, table):
         self._table = table
@@ -391,6 +391,6 @@ def test_keys_within_objects_are_not_lost_in_parquet(tmp_path, capsys):
     write_lines(file, map(json.dumps, rows))
     words = (*EMBED, file, "-o", folder, "--piece-rows", "1")
     assert run_main(*words, "--output-format", "parquet", capsys=capsys)[0] == 0
-    found = parts(folder)
-    assert [row["error"] is None for row in found] == [True, False, True]
-    assert "'more' must be struct<a: int64>" in found[1]["error"]
+    answered = parts(folder)
+    assert [row["error"] is None for row in answered] == [True, False, True]
+    assert "'more' must be struct<a: int64>" in answered[1]["error"]

@@ -86,8 +86,8 @@ def test_questions_of_cmrc(tmp_path):
     text = "她在北京工作，他在上海学习。"
 
     def question(name, *answers):
-        places = [{"text": one, "answer_start": text.find(one)} for one in answers]
-        return {"question": f"{name}在哪里？", "id": name, "answers": places}
+        spans = [{"text": one, "answer_start": text.find(one)} for one in answers]
+        return {"question": f"{name}在哪里？", "id": name, "answers": spans}
 
     # The last answer does not stand in its text.
     answers = {"她": ["北京", "在北京"], "他": ["上海"], "你": ["天"]}

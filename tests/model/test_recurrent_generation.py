@@ -46,7 +46,7 @@ def test_logits_at_every_step(fields, uncompiled):
 def test_samples_and_beams_equal_a_plain_loop(model):
     """Four rows each, and more tokens than one call of the program takes."""
     cuts, stops = {"top_k": 30, "top_p": 0.9}, (5, 17)
-    found = model.generate(
+    outputs = model.generate(
         PROMPTS,
         num_return_sequences=2,
         max_length=45,
@@ -54,13 +54,13 @@ def test_samples_and_beams_equal_a_plain_loop(model):
         seed=3,
         **cuts,
     )
-    assert max(len(text) for texts in found for text in texts) > 34
-    for at, (prompt, texts) in enumerate(zip(PROMPTS, found, strict=True)):
+    assert max(len(text) for texts in outputs for text in texts) > 34
+    for at, (prompt, texts) in enumerate(zip(PROMPTS, outputs, strict=True)):
         for copy, text in enumerate(texts):
             draw = (45 - len(prompt), 3, 2 * at + copy, cuts)
             expected = plain.sample(model, prompt, *draw, stops=stops, draft=text)
             assert text == expected
-    found = model.generate(
+    outputs = model.generate(
         PROMPTS,
         method="beam",
         num_beams=2,
@@ -69,7 +69,7 @@ def test_samples_and_beams_equal_a_plain_loop(model):
         stop_tokens=stops,
         return_scores=True,
     )
-    for prompt, texts in zip(PROMPTS, found, strict=True):
+    for prompt, texts in zip(PROMPTS, outputs, strict=True):
         expected = plain.beam(model, prompt, 20 - len(prompt), 2, stops=stops)
         assert [one.output for one in texts] == [text for _, text in expected]
         np.testing.assert_allclose(
@@ -80,12 +80,12 @@ def test_samples_and_beams_equal_a_plain_loop(model):
 def test_rows_that_have_ended_leave_a_large_batch(model):
     prompts = [(2, 7 + i) for i in range(20)]
     options = {"method": "greedy", "max_length": 60, "stop_tokens": range(5, 12)}
-    found = model.generate(prompts, **options)
-    lengths = [len(text) for text in found]
+    generated = model.generate(prompts, **options)
+    lengths = [len(text) for text in generated]
     assert min(lengths) < 20 < max(lengths)
     for at in (0, int(np.argmin(lengths)), int(np.argmax(lengths))):
-        assert found[at] == plain.greedy(
-            model, prompts[at], 58, stops=range(5, 12), draft=found[at]
+        assert generated[at] == plain.greedy(
+            model, prompts[at], 58, stops=range(5, 12), draft=generated[at]
         )
 
 

@@ -43,8 +43,8 @@ def test_a_class_that_never_comes_is_no_error():
 
 def test_several_classes_a_row():
     expected = np.array([[1, 0], [1, 1], [0, 0]], bool)
-    found = np.array([[1, 0], [1, 0], [0, 0]], bool)
-    report = LabelSetMeasure("ab").report(expected, found)
+    predicted = np.array([[1, 0], [1, 0], [0, 0]], bool)
+    report = LabelSetMeasure("ab").report(expected, predicted)
     assert report["accuracy"] == pytest.approx(2 / 3)
     assert report["classes"]["a"]["f1"] == 1
     assert report["classes"]["b"]["recall"] == 0
@@ -53,10 +53,10 @@ def test_several_classes_a_row():
 
 def test_one_class_that_a_row_may_have():
     expected = np.array([[1], [0], [0], [0]], bool)
-    found = np.array([[1], [0], [0], [1]], bool)
-    report = LabelSetMeasure("a").report(expected, found)
-    own = {"precision": 0.5, "recall": 1.0, "f1": 2 / 3, "count": 1}
-    assert report["classes"]["a"] == pytest.approx(own)
+    predicted = np.array([[1], [0], [0], [1]], bool)
+    report = LabelSetMeasure("a").report(expected, predicted)
+    figures = {"precision": 0.5, "recall": 1.0, "f1": 2 / 3, "count": 1}
+    assert report["classes"]["a"] == pytest.approx(figures)
 
 
 def test_numbers():
@@ -76,34 +76,34 @@ def spans_of(tags):
 def test_spans_are_counted_as_seqeval_counts_them():
     random = np.random.default_rng(0)
     tags = ["O", "B-A", "I-A", "B-B", "I-B"]
-    expected, found = (
+    expected, predicted = (
         [[tags[n] for n in random.integers(0, 5, 12)] for _ in range(40)]
         for _ in range(2)
     )
     # Some are predicted right.
-    both = zip(expected, found, strict=True)
-    found = [e if n % 3 == 0 else f for n, (e, f) in enumerate(both)]
+    both = zip(expected, predicted, strict=True)
+    predicted = [e if n % 3 == 0 else f for n, (e, f) in enumerate(both)]
     report = SpanMeasure().report(
-        [spans_of_tags(row) for row in expected], [spans_of(row) for row in found]
+        [spans_of_tags(row) for row in expected], [spans_of(row) for row in predicted]
     )
     assert 0.2 < report["f1"] < 0.8
     for name in ("precision", "recall", "f1"):
         score = getattr(seqeval.metrics, f"{name}_score")
-        assert report[name] == pytest.approx(score(expected, found))
-    macro = seqeval.metrics.f1_score(expected, found, average="macro")
+        assert report[name] == pytest.approx(score(expected, predicted))
+    macro = seqeval.metrics.f1_score(expected, predicted, average="macro")
     assert report["macro_f1"] == pytest.approx(macro)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_figures_of_classes(classes):
     random = np.random.default_rng(classes)
-    expected, found = random.integers(0, classes, size=(2, 50))
-    found[:30] = expected[:30]
-    report = ClassMeasure("abc"[:classes]).report(expected, found)
-    matthews = sklearn.metrics.matthews_corrcoef(expected, found)
+    expected, predicted = random.integers(0, classes, size=(2, 50))
+    predicted[:30] = expected[:30]
+    report = ClassMeasure("abc"[:classes]).report(expected, predicted)
+    matthews = sklearn.metrics.matthews_corrcoef(expected, predicted)
     assert class_figure(report, "matthews") == pytest.approx(matthews)
     if classes == 2:
-        f1 = sklearn.metrics.f1_score(expected, found)
+        f1 = sklearn.metrics.f1_score(expected, predicted)
         assert class_figure(report, "f1") == pytest.approx(f1)
     # All of one class: undefined, and no better than chance.
     report = ClassMeasure("ab").report([0, 1, 1], [1, 1, 1])
@@ -118,8 +118,8 @@ def test_spans_without_any():
 
 def test_answers():
     expected = ["北京大学", "上海", None, None, "北京"]
-    found = ["北京", "上海", None, "上海", None]
-    report = AnswerMeasure().report(expected, found)
+    predicted = ["北京", "上海", None, "上海", None]
+    report = AnswerMeasure().report(expected, predicted)
     assert report == {
         "rows": 5,
         "exact_match": pytest.approx(2 / 5),

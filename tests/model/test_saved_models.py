@@ -1,4 +1,4 @@
-"""What is saved is what was trained, in every format, for every reader."""
+"""Saved models equal the trained ones, in every format, for every reader."""
 
 import shutil
 import zipfile

@@ -134,8 +134,8 @@ def test_what_dense_has_learnt_is_read(sim, changed):
     path = folder / "2_Dense" / "model.safetensors"
     values = {name: value + 1 for name, value in load_file(path).items()}
     save_file(values, path)
-    found = tensors_of(folder)["bert/pooler/dense/kernel"]
-    assert np.array_equal(found, values["linear.weight"].T)
+    kernel = tensors_of(folder)["bert/pooler/dense/kernel"]
+    assert np.array_equal(kernel, values["linear.weight"].T)
 
 
 def test_the_card_says_what_it_is(sim):

@@ -149,13 +149,13 @@ def test_logits_are_those_of_the_formulas(kind):
     # Of moderate weights, so that float32 is as good as it says.
     model = make_model(scale=0.3, num_layers=2, **kind)
     reference = Reference(model)
-    found = logits_of(model, SOURCE, TARGET)
+    logits = logits_of(model, SOURCE, TARGET)
     for row, (source, target) in enumerate(zip(SOURCE, TARGET, strict=True)):
         source, target = source[source > 0], target[target > 0]
         expected = reference.logits(source, target)
         assert np.abs(expected).max() > 0.5
         np.testing.assert_allclose(
-            found[row, : len(target)], expected, rtol=0, atol=2e-5
+            logits[row, : len(target)], expected, rtol=0, atol=2e-5
         )
 
 
@@ -196,16 +196,16 @@ def test_greedy_texts_and_beams_with_a_cache_are_as_without(kind, has_beams):
     model = make_model(num_layers=2, **kind)
     prompts = [ids_of(text) for text in SOURCES[:4]]
     plainly = [plain.EncoderDecoder(model, ids) for ids in prompts]
-    found = model.generate(prompts, method="greedy", max_length=30)
-    for slow, ids, text in zip(plainly, prompts, found, strict=True):
+    generated = model.generate(prompts, method="greedy", max_length=30)
+    for slow, ids, text in zip(plainly, prompts, generated, strict=True):
         assert text == plain.greedy(slow, ids, 30, draft=text, **STOPS)
-    assert len({tuple(text) for text in found}) > 1
+    assert len({tuple(text) for text in generated}) > 1
     if not has_beams:
         return
     options = {"method": "beam", "num_beams": 2, "num_return_sequences": 2}
     options.update(length_penalty=0.6, max_length=8, return_scores=True)
-    found = model.generate(prompts[:2], **options)
-    for slow, ids, outputs in zip(plainly, prompts, found, strict=False):
+    generated = model.generate(prompts[:2], **options)
+    for slow, ids, outputs in zip(plainly, prompts, generated, strict=False):
         expected = plain.beam(slow, ids, 8, 2, 0.6, **STOPS)
         assert [one.output for one in outputs] == [text for _, text in expected]
         assert [one.score for one in outputs] == pytest.approx(
@@ -225,7 +225,7 @@ def test_samples_of_many_texts_leave_one_by_one(monkeypatch):
         rows_of_texts.append((state.prefix[0][0].shape[0], state.all_rows))
 
     monkeypatch.setattr(EncoderDecoder, "select", noted)
-    found = model.generate(
+    samples = model.generate(
         prompts,
         num_return_sequences=4,
         max_length=24,
@@ -237,7 +237,7 @@ def test_samples_of_many_texts_leave_one_by_one(monkeypatch):
     assert any(texts == rows for texts, rows in rows_of_texts)
     for number in (0, 3, 7):
         ids = prompts[number]
-        for copy, text in enumerate(found[number]):
+        for copy, text in enumerate(samples[number]):
             expected = plain.sample(
                 *(plain.EncoderDecoder(model, ids), ids, 24, 5, 4 * number + copy),
                 {"top_p": 1.0},
@@ -271,9 +271,9 @@ def test_fit_takes_pairs_of_texts():
     # The third pair is too long, and left out.
     left_out = "1 of 3 pairs are left out: a text has more than max_length=8 tokens"
     with pytest.warns(UserWarning, match=left_out):
-        found = model.evaluate(*pairs, max_length=8, verbose=0)
+        loss = model.evaluate(*pairs, max_length=8, verbose=0)
     short = [texts[:2] for texts in pairs]
-    assert found == pytest.approx(model.evaluate(*short, verbose=0), rel=1e-6)
+    assert loss == pytest.approx(model.evaluate(*short, verbose=0), rel=1e-6)
     with pytest.warns(UserWarning, match=left_out):
         history = model.fit(
             *pairs, epochs=2, max_length=8, validation_data=short, verbose=0

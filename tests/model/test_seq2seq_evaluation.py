@@ -1,4 +1,4 @@
-"""How well an encoder-decoder writes: BLEU, the loss of tokens, and the command."""
+"""The evaluation of an encoder-decoder: BLEU, the loss of tokens, the command."""
 
 import json
 import sys
@@ -48,7 +48,7 @@ def table(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(model):
-    """What is written, and sacrebleu's own words on it."""
+    """The written texts, with sacrebleu's score and signature."""
     sources, references = zip(*PAIRS, strict=True)
     hypotheses = model.generate(list(sources), method="beam", **BEAMS, batch_size=64)
     metric = sacrebleu.metrics.BLEU(tokenize="zh")
@@ -83,13 +83,13 @@ def test_bleu_is_that_of_sacrebleu():
     hypotheses = ["the cat sat on a mat.", "A dog, it runs in the rain today."]
     references = ["the cat sat on the mat.", "The dog runs in the rain today."]
     for tokenize in ("13a", "char", "zh", "none", "intl"):
-        found = corpus_bleu(iter(hypotheses), iter(references), tokenize)
+        bleu = corpus_bleu(iter(hypotheses), iter(references), tokenize)
         plain = sacrebleu.corpus_bleu(hypotheses, [references], tokenize=tokenize)
-        assert 0 < found.score < 100
-        assert found.score == plain.score
-        assert found.tokenize == tokenize
-        assert f"|tok:{tokenize}|" in found.signature
-        assert found.signature.endswith(f"version:{sacrebleu.__version__}")
+        assert 0 < bleu.score < 100
+        assert bleu.score == plain.score
+        assert bleu.tokenize == tokenize
+        assert f"|tok:{tokenize}|" in bleu.signature
+        assert bleu.signature.endswith(f"version:{sacrebleu.__version__}")
     assert corpus_bleu(hypotheses, references).tokenize == "13a"
     with pytest.raises(ConfigurationError, match="got 1 hypotheses and 2 references"):
         corpus_bleu(hypotheses[:1], references)
@@ -115,10 +115,10 @@ def test_how_texts_are_cut_goes_by_their_letters():
 
 def test_metrics_are_of_what_the_model_writes(model, expected):
     hypotheses, score, signature = expected
-    found = evaluate_seq2seq(model, SOURCES, TARGETS, **BEAMS, verbose=False)
-    assert found.hypotheses == hypotheses
-    assert found.pairs == PAIRS
-    assert found.metrics() == {
+    evaluation = evaluate_seq2seq(model, SOURCES, TARGETS, **BEAMS, verbose=False)
+    assert evaluation.hypotheses == hypotheses
+    assert evaluation.pairs == PAIRS
+    assert evaluation.metrics() == {
         "pairs": 6,
         "left_out": 1,
         "bleu": score,

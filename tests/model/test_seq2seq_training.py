@@ -1,4 +1,4 @@
-"""What an encoder-decoder is trained with: loss, rate, means, pairs, vocabulary."""
+"""The training of an encoder-decoder: loss, rate, means, pairs, vocabulary."""
 
 import itertools
 import re
@@ -45,8 +45,8 @@ def test_label_smoothing_is_a_cross_entropy():
         wanted = np.full((3, 4, 7), smoothing / 7)
         np.put_along_axis(wanted, labels[..., None], 1 - smoothing * 6 / 7, axis=-1)
         expected = -(wanted * np.log(shares)).sum(-1)
-        found = smoothed_crossentropy(labels, logits.astype("float32"), smoothing)
-        np.testing.assert_allclose(ops.convert_to_numpy(found), expected, atol=1e-5)
+        losses = smoothed_crossentropy(labels, logits.astype("float32"), smoothing)
+        np.testing.assert_allclose(ops.convert_to_numpy(losses), expected, atol=1e-5)
     # Rows of padding do not count.
     weights = (generator.random((3, 4)) > 0.5).astype("float32")
     loss = LabelSmoothing(0.5)(labels, logits.astype("float32"), weights)
@@ -80,9 +80,9 @@ def test_a_rate_that_never_rises():
 def test_parts_of_an_update_have_its_rate():
     optimizer = make_optimizer(0.1, warmup=2, accumulation=2)
     rate = optimizer._learning_rate
-    found = [float(rate(part)) for part in range(8)]
+    rates = [float(rate(part)) for part in range(8)]
     expected = [0.05, 0.1, 0.1 * (2 / 3) ** 0.5, 0.1 * 0.5**0.5]
-    assert found == pytest.approx(np.repeat(expected, 2), rel=1e-5)
+    assert rates == pytest.approx(np.repeat(expected, 2), rel=1e-5)
 
 
 # === Means ===
@@ -94,20 +94,20 @@ def test_the_mean_is_of_the_last_checkpoints(tmp_path):
         for number, shape in enumerate([(2, 3), (4,)])
     ]
     checkpoints = LastCheckpoints(tmp_path / "checkpoints", 3)
-    generator, kept = np.random.default_rng(0), []
+    generator, saved = np.random.default_rng(0), []
     for update in (9, 10, 100, 200, 1000):
         values = [generator.normal(size=v.shape).astype("float32") for v in variables]
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
         checkpoints.add(update, variables)
-        kept.append(values)
+        saved.append(values)
     # By number, not by name.
     assert checkpoints.updates() == [100, 200, 1000]
     # What is written again counts once.
     checkpoints.add(1000, variables)
     checkpoints.assign_mean(variables)
     for number, variable in enumerate(variables):
-        expected = np.mean([values[number] for values in kept[2:]], axis=0)
+        expected = np.mean([values[number] for values in saved[2:]], axis=0)
         np.testing.assert_allclose(ops.convert_to_numpy(variable), expected, atol=1e-7)
     with pytest.raises(CheckpointError, match="must hold the variables of this model"):
         checkpoints.assign_mean(variables[:1])

@@ -87,9 +87,9 @@ def test_paraphrases_and_vectors(served):
     np.testing.assert_allclose(vectors, sim.encode(TEXTS), rtol=0, atol=1e-5)
     assert exported.encode(TEXTS[0]).shape == vectors[0].shape
     options = {"n": 8, "k": 5, "seed": 1, "max_new_tokens": 10}
-    found = exported.paraphrase(TEXTS[:2], **options)
+    paraphrases = exported.paraphrase(TEXTS[:2], **options)
     expected = sim.paraphrase(TEXTS[:2], engine="openvino", **options)
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(paraphrases, expected, strict=True):
         assert [text for text, _ in ours] == [text for text, _ in theirs]
         cosines = [cosine for _, cosine in theirs]
         assert [cosine for _, cosine in ours] == pytest.approx(cosines, abs=1e-5)
@@ -292,8 +292,8 @@ def generator_field(**changes):
     """A change of the field of the generator itself."""
 
     def damage(folder):
-        found = json.loads((folder / "export.json").read_text(encoding="utf-8"))
-        write_metadata(folder, generator={**found["generator"], **changes})
+        metadata = json.loads((folder / "export.json").read_text(encoding="utf-8"))
+        write_metadata(folder, generator={**metadata["generator"], **changes})
 
     return damage
 

@@ -49,29 +49,29 @@ def post(client, path, status=200, **body):
 
 @pytest.mark.parametrize("encoding", ["float", "base64"])
 def test_embeddings_are_those_of_encode(sim, encoding):
-    found = post(sim, "/v1/embeddings", input=TEXTS, encoding_format=encoding)
-    vectors = [one["embedding"] for one in found["data"]]
+    answer = post(sim, "/v1/embeddings", input=TEXTS, encoding_format=encoding)
+    vectors = [one["embedding"] for one in answer["data"]]
     if encoding == "base64":
         vectors = [np.frombuffer(base64.b64decode(one), "<f4") for one in vectors]
     expected = RoFormerSim.from_preset(SIM).encode(TEXTS, verbose=0)
     np.testing.assert_allclose(vectors, expected, atol=1e-6)
-    assert [one["index"] for one in found["data"]] == [0, 1, 2]
-    assert found["model"] == SIM.name
+    assert [one["index"] for one in answer["data"]] == [0, 1, 2]
+    assert answer["model"] == SIM.name
     # With [CLS] and [SEP] of each.
-    assert found["usage"]["prompt_tokens"] == 6 + 4 + 2 + 3 * 2
+    assert answer["usage"]["prompt_tokens"] == 6 + 4 + 2 + 3 * 2
 
 
 def test_a_sim_compares_and_finds_similar_sentences(sim):
     model = RoFormerSim.from_preset(SIM)
     pairs = [["今天天气不错", "天气好"], ["北京", "北京"]]
-    found = post(sim, "/similarity", pairs=pairs)["similarity"]
+    answer = post(sim, "/similarity", pairs=pairs)["similarity"]
     expected = model.similarity(*zip(*pairs, strict=True), verbose=0)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(answer, expected, atol=1e-5)
     options = {"n": 4, "k": 2, "seed": 3}
-    found = post(sim, "/paraphrase", texts=TEXTS[:1], max_tokens=8, **options)
+    answer = post(sim, "/paraphrase", texts=TEXTS[:1], max_tokens=8, **options)
     options |= {"max_new_tokens": 8, "engine": "openvino"}
     expected = model.paraphrase(TEXTS[:1], verbose=0, **options)
-    assert [[one["text"] for one in own] for own in found["paraphrases"]] == [
+    assert [[one["text"] for one in own] for own in answer["paraphrases"]] == [
         [one.output for one in own] for own in expected
     ]
     assert post(sim, "/v1/completions", 404, prompt="今天")["error"]
@@ -80,11 +80,11 @@ def test_a_sim_compares_and_finds_similar_sentences(sim):
 def test_completions_are_those_of_generate(gpt):
     model = RoFormerCausalLM.from_preset(GPT)
     options = {"max_tokens": 6, "seed": 5, "top_p": 0.9, "temperature": 0.8}
-    found = post(gpt, "/v1/completions", prompt=TEXTS, **options)
+    answer = post(gpt, "/v1/completions", prompt=TEXTS, **options)
     options["max_new_tokens"] = options.pop("max_tokens")
     expected = model.generate(TEXTS, engine="openvino", verbose=0, **options)
-    assert [choice["text"] for choice in found["choices"]] == expected
-    assert found["usage"]["prompt_tokens"] == 6 + 4 + 2 + 3
+    assert [choice["text"] for choice in answer["choices"]] == expected
+    assert answer["usage"]["prompt_tokens"] == 6 + 4 + 2 + 3
     several = post(gpt, "/v1/completions", prompt="今天", n=3, max_tokens=4, seed=1)
     assert len(several["choices"]) == 3
     greedy = post(gpt, "/v1/completions", prompt="今天", temperature=0, max_tokens=4)
@@ -145,18 +145,18 @@ def test_dimensions_are_refused_before_anything_is_computed():
 
 def test_masks_are_filled():
     with client_of(str(CHARACTER)) as client:
-        found = post(client, "/fill-mask", texts=["今天[MASK]气"], top_k=2)["masks"]
+        masks = post(client, "/fill-mask", texts=["今天[MASK]气"], top_k=2)["masks"]
         assert post(client, "/fill-mask", 400, texts=["今天"])["error"]
     model = RoFormerMaskedLM.from_preset(CHARACTER, output_activation=None)
     (expected,) = model.fill_mask(["今天[MASK]气"], top_k=2)
-    assert [one["token"] for one in found[0][0]] == [one.token for one in expected[0]]
+    assert [one["token"] for one in masks[0][0]] == [one.token for one in expected[0]]
 
 
 def test_a_mask_is_one_token():
     with client_of(ServedModel(CHARACTER, max_length=8)) as client:
-        found = post(client, "/fill-mask", texts=["[MASK]" * 6])["masks"][0]
+        mask = post(client, "/fill-mask", texts=["[MASK]" * 6])["masks"][0]
         post(client, "/fill-mask", 400, texts=["[MASK]" * 7])
-    assert len(found) == 6
+    assert len(mask) == 6
 
 
 def test_long_requests_are_tokenized_in_a_thread():
@@ -178,12 +178,12 @@ def test_a_task_predicts(tmp_path):
     model = RoFormerTextClassifier.from_preset(CHARACTER, classes=["好", "坏"])
     model.save_to_preset(tmp_path / "reviews")
     with client_of(str(tmp_path / "reviews")) as client:
-        found = post(client, "/predict", rows=[TEXTS[0], [TEXTS[1]]])["answers"]
+        predicted = post(client, "/predict", rows=[TEXTS[0], [TEXTS[1]]])["answers"]
         assert post(client, "/predict", 400, rows=[["一", "二", "三"]])["error"]
         assert client.get("/v1/models").json()["data"][0]["abilities"] == ["predict"]
         mixed = post(client, "/predict", 400, rows=[TEXTS[0], ["一", "二"]])
         assert "row 1 has 2" in mixed["error"]["message"]
-    assert found == model.to_json([(text,) for text in TEXTS[:2]])
+    assert predicted == model.to_json([(text,) for text in TEXTS[:2]])
 
 
 def test_a_key_is_needed_but_for_the_page_and_the_state():
@@ -216,8 +216,8 @@ def test_a_local_server_has_a_local_name():
         with TestClient(app, base_url=f"http://{host}") as client:
             assert client.get("/health").status_code == status
     with TestClient(app, base_url="http://localhost") as client:
-        found = client.get(f"/v1/models/{SIM.name}").json()
-        assert found == client.get("/v1/models").json()["data"][0]
+        described = client.get(f"/v1/models/{SIM.name}").json()
+        assert described == client.get("/v1/models").json()["data"][0]
         assert client.get("/v1/models/other").status_code == 404
         assert 'status="404"' in client.get("/metrics").text
 

@@ -42,9 +42,9 @@ def test_similarity_is_the_cosine(sim):
     first, second = TEXTS[0], TEXTS[2]
     expected = vector(sim, first) @ vector(sim, second)
     assert abs(expected) < 0.99
-    found = sim.similarity(first, second)
-    assert type(found) is float
-    assert found == pytest.approx(expected, abs=1e-5)
+    cosine = sim.similarity(first, second)
+    assert type(cosine) is float
+    assert cosine == pytest.approx(expected, abs=1e-5)
     assert sim.similarity(first, first) == pytest.approx(1, abs=1e-5)
     others = TEXTS[::-1]
     pairs = sim.similarity(TEXTS, others)
@@ -95,18 +95,18 @@ OPTIONS = {"max_new_tokens": 24, "seed": 1}
 
 def test_paraphrases_are_what_was_written_ranked_by_cosine(sim):
     text = TEXTS[0]
-    found = sim.paraphrase(text, n=8, k=5, **OPTIONS)
+    ranked = sim.paraphrase(text, n=8, k=5, **OPTIONS)
     written = sim.generate(text, num_return_sequences=8, **OPTIONS)
     cosines = {one: vector(sim, text) @ vector(sim, one) for one in set(written)}
     best = sorted(cosines, key=cosines.get, reverse=True)[:5]
-    assert [one for one, _ in found] == best
-    for one, cosine in found:
+    assert [one for one, _ in ranked] == best
+    for one, cosine in ranked:
         assert type(cosine) is float
         assert cosine == pytest.approx(cosines[one], abs=1e-5)
     everything = sim.paraphrase(text, n=8, k=100, **OPTIONS)
-    assert everything[:5] == found
+    assert everything[:5] == ranked
     assert len(everything) == len(set(written) - {text, ""})
-    assert sim.paraphrase(text, n=8, k=5, batch_size=8, **OPTIONS) == found
+    assert sim.paraphrase(text, n=8, k=5, batch_size=8, **OPTIONS) == ranked
 
 
 def test_what_was_written_twice_counts_once_and_the_original_not_at_all(
@@ -124,11 +124,11 @@ def test_what_was_written_twice_counts_once_and_the_original_not_at_all(
         "_decode",
         lambda self, prompts, *_, **__: [[Text(i) for i in ids] for _ in prompts],
     )
-    found = sim.paraphrase("今天", n=6)
-    assert {one for one, _ in found} == {"北京", "hello北京"}
+    ranked = sim.paraphrase("今天", n=6)
+    assert {one for one, _ in ranked} == {"北京", "hello北京"}
     # The original is the same however it is spaced and written.
-    found = sim.paraphrase("HELLO  北京", n=6)
-    assert {one for one, _ in found} == {"北京", "今天"}
+    ranked = sim.paraphrase("HELLO  北京", n=6)
+    assert {one for one, _ in ranked} == {"北京", "今天"}
 
 
 def test_many_texts_as_each_by_itself(sim):
@@ -155,12 +155,12 @@ def test_positions_are_masked_in_the_prompt_but_not_in_the_ranking(sim, monkeypa
 
     monkeypatch.setattr(type(sim), "_decode", decode)
     text = TEXTS[0]
-    found = sim.paraphrase(text, n=8, k=3, masked_positions=[1, 4], **OPTIONS)
+    ranked = sim.paraphrase(text, n=8, k=3, masked_positions=[1, 4], **OPTIONS)
     expected = list(sim.tokenizer.encode(text)[0])
     expected[1] = expected[4] = sim.tokenizer.mask_id
     assert [list(prompt.token_ids) for prompt in asked] == [expected]
-    assert found != sim.paraphrase(text, n=8, k=3, **OPTIONS)
-    for one, cosine in found:
+    assert ranked != sim.paraphrase(text, n=8, k=3, **OPTIONS)
+    for one, cosine in ranked:
         assert cosine == pytest.approx(sim.similarity(text, one), abs=1e-5)
 
 

@@ -74,25 +74,25 @@ def test_predict_and_encode(make, classifier, encoder):
         # A label is no second text.
         {"review": TEXTS, "label": LABELS},
     ):
-        found = classifier.predict(make(columns), verbose=0)
-        assert isinstance(found, Iterator) == (make is stream_of)
-        np.testing.assert_array_equal(collected(found), expected)
+        outputs = classifier.predict(make(columns), verbose=0)
+        assert isinstance(outputs, Iterator) == (make is stream_of)
+        np.testing.assert_array_equal(collected(outputs), expected)
     pairs = make({"label": LABELS, "second": OTHERS, "first": TEXTS})
     np.testing.assert_array_equal(
         collected(classifier.predict(pairs, verbose=0)),
         classifier.predict(PAIRS, verbose=0),
     )
-    found = collected(encoder.encode(make({"text": TEXTS}), verbose=0))
-    np.testing.assert_array_equal(found, encoder.encode(TEXTS, verbose=0))
+    outputs = collected(encoder.encode(make({"text": TEXTS}), verbose=0))
+    np.testing.assert_array_equal(outputs, encoder.encode(TEXTS, verbose=0))
 
 
 @tables
 def test_a_sim_encodes_the_column_of_texts(make, sim):
     expected = sim.encode(TEXTS, verbose=0)
     for columns in ({"text": TEXTS, "label": LABELS}, {"review": TEXTS}):
-        found = sim.encode(make(columns), verbose=0)
-        assert isinstance(found, Iterator) == (make is stream_of)
-        np.testing.assert_array_equal(collected(found), expected)
+        vectors = sim.encode(make(columns), verbose=0)
+        assert isinstance(vectors, Iterator) == (make is stream_of)
+        np.testing.assert_array_equal(collected(vectors), expected)
     column = pa.table({"text": TEXTS})["text"]
     np.testing.assert_array_equal(sim.encode(column, verbose=0), expected)
     with pytest.raises(ConfigurationError, match="got a dict of 'text'"):
@@ -265,17 +265,21 @@ def test_labels_that_are_missing_in_files(name, tmp_path):
         message = f"row 2 of .*{name}: a label must be {rule}, got .* in '{column}'"
         with pytest.raises(SourceError, match=message):
             read_examples(str(path), task, {}, 1, fields)
-        found = read_examples(str(path), task, {}, 1, fields, skips=True)
-        assert (found.unit, len(found.texts), found.skipped[0][0]) == ("row", 1, 2)
+        examples = read_examples(str(path), task, {}, 1, fields, skips=True)
+        assert (examples.unit, len(examples.texts), examples.skipped[0][0]) == (
+            "row",
+            1,
+            2,
+        )
 
 
 def test_integers_of_a_column_that_lacks_one(tmp_path):
     table = pandas.DataFrame({"text": TEXTS[:3], "label": [1, 0, None]})
     table.to_parquet(tmp_path / "a.parquet")
-    found = read_examples(
+    examples = read_examples(
         str(tmp_path / "a.parquet"), RoFormerTextClassifier, {}, 1, skips=True
     )
-    assert (found.labels, found.skipped[0][0]) == (["1", "0"], 3)
+    assert (examples.labels, examples.skipped[0][0]) == (["1", "0"], 3)
 
 
 def test_lists_of_as_many_names_as_there_are_classes(backbone, tmp_path):
@@ -294,10 +298,13 @@ def test_answers_of_a_saved_dataset_of_questions(tmp_path):
     answers = {"text": ["好", "极"], "answer_start": [0, 1]}
     columns = {"question": ["如何"], "context": ["好极了"], "answers": [answers]}
     datasets.Dataset.from_dict(columns).save_to_disk(tmp_path / "saved")
-    found = read_examples(
+    examples = read_examples(
         str(tmp_path / "saved"), RoFormerQuestionAnswerer, {}, 2, tuple(columns)
     )
-    assert (found.texts, found.labels) == ([("如何", "好极了")], [[(0, 1), (1, 2)]])
+    assert (examples.texts, examples.labels) == (
+        [("如何", "好极了")],
+        [[(0, 1), (1, 2)]],
+    )
 
 
 def test_a_file_without_a_label_names_a_row(tmp_path):
@@ -323,8 +330,8 @@ def test_tokens_and_their_tags(make, backbone):
         assert model.evaluate(tokens, y, verbose=0) == loss
     entities = [{"LOC": {"北京": [[5, 6]]}}, {}]
     assert model.evaluate(texts, entities, verbose=0) == loss
-    found = model.extract(make({"text": tokens}), verbose=0)
-    assert list(found) == model.extract(texts, verbose=0)
+    extracted = model.extract(make({"text": tokens}), verbose=0)
+    assert list(extracted) == model.extract(texts, verbose=0)
     assert model.extract(tokens, verbose=0) == model.extract(texts, verbose=0)
 
 

@@ -47,10 +47,10 @@ def test_a_short_text_is_one_row(tokenizer):
 @pytest.mark.parametrize("stride", [1, 7, 100])
 def test_windows_hold_all_of_a_long_text(tokenizer, stride):
     rows = Windows(tokenizer, [ROWS[0], ("她在", LONG)], 24, stride)
-    own = np.flatnonzero(rows.owners == 1)
+    windows = np.flatnonzero(rows.owners == 1)
     assert (rows.lengths <= 24).all()
     covered = set()
-    for row in own:
+    for row in windows:
         ids = rows.ids(row)
         assert list(ids[:4]) == tokenizer.encode("她在")[0]
         assert ids[-1] == tokenizer.sep_id
@@ -61,21 +61,21 @@ def test_windows_hold_all_of_a_long_text(tokenizer, stride):
     assert covered == set(range(len(LONG)))
     # The answer is whole in a window, and where it is, it is that.
     start = LONG.index("北京")
-    places = {row: rows.tokens_of(row, start, start + 2) for row in own}
-    found = [
+    tokens_in = {row: rows.tokens_of(row, start, start + 2) for row in windows}
+    answers = [
         rows.span(row, *place, "answer", 0).text
-        for row, place in places.items()
+        for row, place in tokens_in.items()
         if place
     ]
-    assert found and set(found) == {"北京"}
+    assert answers and set(answers) == {"北京"}
     # No window lies in another.
     last = rows.lengths - 2
-    ends = [rows.span(row, 4, last[row], "answer", 0).end for row in own]
+    ends = [rows.span(row, 4, last[row], "answer", 0).end for row in windows]
     assert ends == sorted(set(ends))
 
 
 def best_score(scores):
-    """How much more the best span of a window scores than that there is none."""
+    """The score of the best span of a window less that of no answer."""
     starts, ends = scores.T
     spans = np.triu(starts[1:, None] + ends[None, 1:])
     return spans[np.triu_indices(len(spans))].max() - starts[0] - ends[0]
@@ -83,14 +83,14 @@ def best_score(scores):
 
 @pytest.mark.slow
 def test_answers_are_found(answerer):
-    found = answerer.answer(ROWS, verbose=0)
-    assert [span and (span.start, span.end, span.text) for span in found] == [
+    spans = answerer.answer(ROWS, verbose=0)
+    assert [span and (span.start, span.end, span.text) for span in spans] == [
         (2, 4, "北京"),
         (9, 11, "上海"),
         None,
         (4, 6, "不错"),
     ]
-    assert all(span.score > 0 for span in found if span)
+    assert all(span.score > 0 for span in spans if span)
     loss, accuracy = answerer.evaluate(ROWS, ANSWERS, verbose=0)
     assert accuracy == 1 and loss < 0.3
 
@@ -103,19 +103,19 @@ def test_the_best_window_answers(answerer, tmp_path):
     )
     rows = short.make_rows([("她在", LONG), ROWS[0]])
     assert list(rows.owners).count(0) > 3
-    found = short.answer([("她在", LONG), ROWS[0]], verbose=0)
-    assert found[1].text == "北京"
+    spans = short.answer([("她在", LONG), ROWS[0]], verbose=0)
+    assert spans[1].text == "北京"
     windows = short.predict([("她在", LONG)], verbose=0)[0]
     assert len(windows) == list(rows.owners).count(0)
     best = max(best_score(scores) for scores in windows)
-    assert found[0] is None if best <= 0 else found[0].score == pytest.approx(best)
+    assert spans[0] is None if best <= 0 else spans[0].score == pytest.approx(best)
 
 
 def test_an_answer_is_no_longer_than_asked_for(answerer):
     answerer.max_answer_length = 1
     try:
-        found = answerer.answer(ROWS, verbose=0)
-        assert all(len(span.text) == 1 for span in found if span)
+        spans = answerer.answer(ROWS, verbose=0)
+        assert all(len(span.text) == 1 for span in spans if span)
     finally:
         answerer.max_answer_length = 64
 
@@ -128,8 +128,8 @@ def test_the_loss_is_the_mean_of_both_ends():
     expected = -np.mean(
         [[logs[r, t[e], e] for e in (0, 1)] for r, t in enumerate(targets)]
     )
-    found = float(AnswerCrossentropy()(targets, scores))
-    assert found == pytest.approx(expected, rel=1e-5)
+    loss = float(AnswerCrossentropy()(targets, scores))
+    assert loss == pytest.approx(expected, rel=1e-5)
 
 
 def test_answers_that_are_none(answerer):
@@ -155,8 +155,8 @@ def test_blanks_at_its_edges_are_none_of_an_answer(answerer):
         expected = answerer.make_targets([(3, 5)], rows)
         assert (expected[0] > 0).all()
         for answer in ((2, 5), (3, 6), " 北京 "):
-            found = answerer.make_targets([answer], rows)
-            np.testing.assert_array_equal(found, expected)
+            targets = answerer.make_targets([answer], rows)
+            np.testing.assert_array_equal(targets, expected)
     with pytest.raises(ConfigurationError, match="must hold more than blanks"):
         answerer.make_targets([" "], rows)
 
@@ -193,10 +193,10 @@ def test_answers_of_files(answerer):
     def parse(value):
         return answerer.parse_label(value, ROWS[0], {})
 
-    one = {"text": "北京", "answer_start": 2}
-    assert parse([one, one]) == parse("北京") == parse([2, 4]) == (2, 4)
+    answer = {"text": "北京", "answer_start": 2}
+    assert parse([answer, answer]) == parse("北京") == parse([2, 4]) == (2, 4)
     other = {"text": "上海", "answer_start": 9}
-    assert parse([one, other]) == [(2, 4), (9, 11)]
+    assert parse([answer, other]) == [(2, 4), (9, 11)]
     assert parse([]) is parse(" ") is parse(None) is None
     fake = {"text": "FAKE_ANSWER_1", "answer_start": -1}
     with pytest.raises(ConfigurationError, match="must stand in its text, got 'FAKE"):

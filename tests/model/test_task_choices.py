@@ -40,10 +40,12 @@ def softmax(scores):
 
 def test_scores_are_those_of_each_choice_alone(model):
     """By the layers, on a row of ids that is written by hand."""
-    found = model.predict(TEXTS, verbose=0)
-    assert [len(scores) for scores in found] == [2, 4, 3, 3]
+    rows_of_scores = model.predict(TEXTS, verbose=0)
+    assert [len(scores) for scores in rows_of_scores] == [2, 4, 3, 3]
     tokenizer, kernel = model.tokenizer, np.array(model.get_layer("choice").kernel)
-    for (context, *question, choices), scores in zip(TEXTS, found, strict=True):
+    for (context, *question, choices), scores in zip(
+        TEXTS, rows_of_scores, strict=True
+    ):
         assert scores.dtype == "float32"
         for choice, score in zip(choices, scores, strict=True):
             first = ["[CLS]", *context, "[SEP]"]
@@ -73,11 +75,11 @@ def test_probabilities_loss_and_accuracy(model):
     losses = [-np.log(softmax(own)[n]) for own, n in zip(scores, NUMBERS, strict=True)]
     model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     for batch_size in (1, 3, 4):
-        found = model.evaluate(
+        metrics = model.evaluate(
             TEXTS, LABELS, batch_size=batch_size, verbose=0, return_dict=True
         )
-        assert found["loss"] == pytest.approx(np.mean(losses), abs=1e-5)
-        assert found["accuracy"] == np.mean(chosen == NUMBERS)
+        assert metrics["loss"] == pytest.approx(np.mean(losses), abs=1e-5)
+        assert metrics["accuracy"] == np.mean(chosen == NUMBERS)
     weights = np.array([1.0, 2.0, 0.0, 3.0])
     history = model.fit(TEXTS, LABELS, sample_weight=weights, verbose=0).history
     # Keras divides by the number of rows.
@@ -90,11 +92,13 @@ def test_padding_changes_nothing(model):
     rows = model.make_rows([(*row[:-1], tuple(row[-1])) for row in TEXTS])
     ids = rows.batch(np.arange(4), 3)
     assert ids["token_ids"].shape == (4, 4, rows.lengths.max() + 3)
-    found = model.predict(ids, verbose=0)
+    padded_scores = model.predict(ids, verbose=0)
     is_choice = np.arange(4) < rows.counts[:, None]
-    assert (found[~is_choice] == -1e9).all() and (~is_choice).sum() == 4
+    assert (padded_scores[~is_choice] == -1e9).all() and (~is_choice).sum() == 4
     scores = model.predict(TEXTS, verbose=0)
-    np.testing.assert_allclose(found[is_choice], np.concatenate(scores), atol=1e-5)
+    np.testing.assert_allclose(
+        padded_scores[is_choice], np.concatenate(scores), atol=1e-5
+    )
     alone = model.predict(TEXTS, batch_tokens=1, verbose=0)
     np.testing.assert_allclose(np.concatenate(alone), np.concatenate(scores), atol=1e-5)
     np.testing.assert_allclose(
@@ -110,9 +114,9 @@ def recording_model():
 
     class Recorded(ChoiceRows):
         def batch(self, numbers, more=0):
-            found = super().batch(numbers, more)
-            shapes.append(found["token_ids"].shape)
-            return found
+            inputs = super().batch(numbers, more)
+            shapes.append(inputs["token_ids"].shape)
+            return inputs
 
     model.make_rows = lambda texts: Recorded(model.tokenizer, texts, 512)
     return model, shapes
@@ -124,12 +128,12 @@ def test_a_batch_has_no_more_tokens_than_asked_for():
     assert max(map(np.prod, shapes)) <= 200 and 1 < len(shapes) < len(TEXTS)
     # A row of many choices is computed alone, and the others as before.
     shapes.clear()
-    found = model.predict([*TEXTS, MANY], batch_tokens=200, verbose=0)
+    rows_of_scores = model.predict([*TEXTS, MANY], batch_tokens=200, verbose=0)
     assert [shape[:2] for shape in shapes if shape[1] > 4] == [(1, 40)]
     assert len(shapes) < len(TEXTS) + 1
-    *rest, many = found
-    np.testing.assert_allclose(*map(np.concatenate, (rest, expected)), atol=1e-5)
-    np.testing.assert_allclose(many[:2], rest[0], atol=1e-5)
+    *few, many = rows_of_scores
+    np.testing.assert_allclose(*map(np.concatenate, (few, expected)), atol=1e-5)
+    np.testing.assert_allclose(many[:2], few[0], atol=1e-5)
     assert len(many) == 40
 
 
@@ -154,13 +158,13 @@ def pieces(model, row, max_length):
     """Tokens of each choice, in segments."""
     rows = ChoiceRows(model.tokenizer, [row], max_length)
     batch = rows.batch([0])
-    found = []
+    choices = []
     for ids, segments in zip(*(batch[name][0] for name in batch), strict=True):
         tokens = [model.tokenizer.id_to_token(number) for number in ids if number]
         count = len(tokens) - segments.sum()
-        found.append((tokens[:count], tokens[count:]))
+        choices.append((tokens[:count], tokens[count:]))
         assert len(tokens) <= max_length
-    return found
+    return choices
 
 
 def test_what_is_cut(model):

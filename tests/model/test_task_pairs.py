@@ -38,21 +38,23 @@ def ranker():
 
 
 def test_cosines_come_in_the_order_of_the_degrees(cosent):
-    found = cosent.similarity(FIRST, SECOND, verbose=0)
-    assert list(np.argsort(found)) == [1, 3, 2, 0]
-    assert found.dtype == "float32"
+    cosines = cosent.similarity(FIRST, SECOND, verbose=0)
+    assert list(np.argsort(cosines)) == [1, 3, 2, 0]
+    assert cosines.dtype == "float32"
     # They are those of the vectors, whatever else is in the batch.
     first, second = (cosent.encode(texts, verbose=0) for texts in (FIRST, SECOND))
     np.testing.assert_allclose(np.linalg.norm(first, axis=1), 1, atol=1e-6)
-    np.testing.assert_allclose((first * second).sum(axis=1), found, atol=1e-5)
+    np.testing.assert_allclose((first * second).sum(axis=1), cosines, atol=1e-5)
     alone = cosent.encode(FIRST[:1], verbose=0, batch_tokens=1)
     np.testing.assert_allclose(alone[0], first[0], atol=1e-5)
-    assert cosent.similarity(*PAIRS[0], verbose=0) == pytest.approx(found[0], abs=1e-5)
-    np.testing.assert_allclose(cosent.predict(PAIRS, verbose=0), found, atol=1e-5)
+    assert cosent.similarity(*PAIRS[0], verbose=0) == pytest.approx(
+        cosines[0], abs=1e-5
+    )
+    np.testing.assert_allclose(cosent.predict(PAIRS, verbose=0), cosines, atol=1e-5)
     # And what the model itself puts out of both rows of each pair.
     rows = [text for pair in PAIRS for text in pair]
     outputs = keras.ops.convert_to_numpy(cosent(cosent.tokenizer(rows)))
-    np.testing.assert_allclose(outputs, found, atol=1e-5)
+    np.testing.assert_allclose(outputs, cosines, atol=1e-5)
 
 
 def test_pairs_are_classified_by_name(tmp_path):
@@ -90,17 +92,17 @@ def to_eight_rows(array):
 def test_triplets_are_ranked(ranker):
     model, triplets = ranker
     assert model.rank(triplets, verbose=0) == ["B", "C", "B", "C"]
-    found = model.rank(triplets, probabilities=True, verbose=0)
-    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
+    probabilities = model.rank(triplets, probabilities=True, verbose=0)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
     # Three are six rows, which JAX fills up to eight.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("roformer_keras.inference.fill_rows", to_eight_rows)
         filled = model.rank(triplets[:3], probabilities=True, verbose=0)
-    np.testing.assert_allclose(filled, found[:3], atol=1e-6)
+    np.testing.assert_allclose(filled, probabilities[:3], atol=1e-6)
     # The other way round it is the other way round.
     triplets = [(a, c, b) for a, b, c in triplets]
     swapped = model.rank(triplets, probabilities=True, verbose=0)
-    np.testing.assert_allclose(swapped, found[:, ::-1], atol=1e-5)
+    np.testing.assert_allclose(swapped, probabilities[:, ::-1], atol=1e-5)
 
 
 def test_options_that_break_a_rule():

@@ -95,8 +95,8 @@ def test_spans_go_to_tokens_and_back(source):
     for token in range(1, len(offsets) - 1):
         start, end = (int(place) for place in offsets[token])
         assert rows.tokens_of(0, start, end)[0] <= token
-        found = rows.span(0, token, token, "X", 0.5)
-        assert found == Span(start, end, "X", text[start:end], 0.5)
+        span = rows.span(0, token, token, "X", 0.5)
+        assert span == Span(start, end, "X", text[start:end], 0.5)
     # What a user marks in the middle of a token is of that token.
     start = text.index("京")
     first, last = rows.tokens_of(0, start, start + 1)
@@ -137,32 +137,32 @@ def test_tags_of_tokens():
     tokenizer = RoFormerTokenizer.from_preset(CHARACTER)
     tags = {"O": 0, "B-LOC": 1, "I-LOC": 2, "B-ORG": 3, "I-ORG": 4}
     rows = SpanRows(tokenizer, [("她在北京大学",)], 64)
-    found = tags_of_spans([(2, 4, "LOC"), (4, 6, "ORG")], rows, 0, tags)
-    assert list(found) == [-1, 0, 0, 1, 2, 3, 4, -1]
+    numbers = tags_of_spans([(2, 4, "LOC"), (4, 6, "ORG")], rows, 0, tags)
+    assert list(numbers) == [-1, 0, 0, 1, 2, 3, 4, -1]
     with pytest.raises(ConfigurationError, match="RoFormerSpanExtractor"):
         tags_of_spans([(2, 6, "ORG"), (2, 4, "LOC")], rows, 0, tags)
     spaced = SpanRows(tokenizer, [("她在 北京 大学",)], 64)
     for span in ((2, 5), (3, 6), (2, 6)):
-        found = tags_of_spans([(*span, "LOC")], spaced, 0, tags)
-        assert list(found) == [-1, 0, 0, 1, 2, 0, 0, -1]
+        numbers = tags_of_spans([(*span, "LOC")], spaced, 0, tags)
+        assert list(numbers) == [-1, 0, 0, 1, 2, 0, 0, -1]
     latin = SpanRows(tokenizer, [("她在ЖЖЖЖЖЖ",)], 64)
     first = latin.tokens_of(0, 2, 3)[0]
     assert latin.tokens_of(0, 2, 8) == (first, first)
     with pytest.raises(ConfigurationError, match="a token of its own, but ORG from 5"):
         tags_of_spans([(2, 5, "ORG"), (5, 8, "ORG")], latin, 0, tags)
     latin = SpanRows(tokenizer, [("她在ЖЖЖЖЖЖ北京",)], 64)
-    found = tags_of_spans([(2, 5, "ORG"), (5, 10, "LOC")], latin, 0, tags)
-    assert list(found) == [-1, 0, 0, 3, 1, 2, -1]
+    numbers = tags_of_spans([(2, 5, "ORG"), (5, 10, "LOC")], latin, 0, tags)
+    assert list(numbers) == [-1, 0, 0, 3, 1, 2, -1]
     short = SpanRows(tokenizer, [("她在北京大学",)], 6)
-    found = tags_of_spans([(2, 4, "LOC"), (4, 6, "ORG")], short, 0, tags)
-    assert list(found) == [-1, 0, 0, 1, 2, -1]
+    numbers = tags_of_spans([(2, 4, "LOC"), (4, 6, "ORG")], short, 0, tags)
+    assert list(numbers) == [-1, 0, 0, 1, 2, -1]
 
 
 def found_by(model, texts=TEXTS):
-    found = model.extract(texts, verbose=0)
-    for text, spans in zip(texts, found, strict=True):
+    extracted = model.extract(texts, verbose=0)
+    for text, spans in zip(texts, extracted, strict=True):
         assert all(span.text == text[span.start : span.end] for span in spans)
-    return [[(s.start, s.end, s.label) for s in spans] for spans in found]
+    return [[(s.start, s.end, s.label) for s in spans] for spans in extracted]
 
 
 def taught(kind, labels, epochs, **options):

@@ -14,7 +14,7 @@ PAIRS = [("甲", "乙"), ("丙", "丁")]
 
 
 class Series:
-    """What pandas' containers offer."""
+    """The interface of pandas' containers."""
 
     def __init__(self, values):
         self._values = values
@@ -100,11 +100,11 @@ def batches(**options):
 
 
 def test_each_row_comes_once_an_epoch_beside_others_of_its_length():
-    found = batches(shuffle=True, seed=3)
-    assert len(found) == 63
-    rows = [found[number] for number in range(len(found))]
+    shuffled = batches(shuffle=True, seed=3)
+    assert len(shuffled) == 63
+    rows = [shuffled[number] for number in range(len(shuffled))]
     assert sorted(np.concatenate(rows)) == list(range(1000))
-    np.testing.assert_array_equal(found.order, np.concatenate(rows))
+    np.testing.assert_array_equal(shuffled.order, np.concatenate(rows))
     padded = sum(len(row) * LENGTHS[row].max() for row in rows)
     assert padded < 1.2 * LENGTHS.sum()
     # Short and long batches are mixed.
@@ -113,32 +113,34 @@ def test_each_row_comes_once_an_epoch_beside_others_of_its_length():
 
 
 def test_epochs_differ_and_follow_from_the_seed():
-    found, again, other = (batches(shuffle=True, seed=seed) for seed in (3, 3, 4))
-    first = found.order
+    shuffled, again, other = (batches(shuffle=True, seed=seed) for seed in (3, 3, 4))
+    first = shuffled.order
     np.testing.assert_array_equal(first, again.order)
     assert not np.array_equal(first, other.order)
-    found.on_epoch_end()
-    assert not np.array_equal(first, found.order)
+    shuffled.on_epoch_end()
+    assert not np.array_equal(first, shuffled.order)
     # Taken up at a later epoch the order is that of an uninterrupted run.
     np.testing.assert_array_equal(
-        found.order, batches(shuffle=True, seed=3, epoch=1).order
+        shuffled.order, batches(shuffle=True, seed=3, epoch=1).order
     )
     # Neighbours of one epoch are not neighbours of the next.
     together = {frozenset(again[number]) for number in range(len(again))}
-    assert not together & {frozenset(found[number]) for number in range(len(found))}
+    assert not together & {
+        frozenset(shuffled[number]) for number in range(len(shuffled))
+    }
 
 
 def test_without_shuffling_rows_come_by_length():
-    found = batches()
-    assert list(LENGTHS[found.order]) == sorted(LENGTHS)
-    before = found.order
-    found.on_epoch_end()
-    np.testing.assert_array_equal(before, found.order)
+    in_order = batches()
+    assert list(LENGTHS[in_order.order]) == sorted(LENGTHS)
+    before = in_order.order
+    in_order.on_epoch_end()
+    np.testing.assert_array_equal(before, in_order.order)
 
 
 def test_the_first_two_batches_differ_in_width():
     lengths = np.array([5] * 8 + [9] * 4)
-    found = TextBatches(lengths, lambda rows, more: lengths[rows].max() + more, 4)
-    assert [found[number] for number in range(3)] == [6, 5, 9]
+    widths = TextBatches(lengths, lambda rows, more: lengths[rows].max() + more, 4)
+    assert [widths[number] for number in range(3)] == [6, 5, 9]
     alone = TextBatches(lengths[:4], lambda rows, more: more, 4)
     assert alone[0] == 0

@@ -54,9 +54,9 @@ def test_it_learns_from_texts_and_names(fitted):
     loss, accuracy = model.evaluate(TEXTS, LABELS, verbose=0)
     assert accuracy == 1
     # What `evaluate` says is what the probabilities say.
-    found = probabilities(model)
-    own = found[np.arange(8), [1] * 4 + [0] * 4]
-    assert loss == pytest.approx(-np.log(own).mean(), rel=1e-4)
+    predicted = probabilities(model)
+    of_labels = predicted[np.arange(8), [1] * 4 + [0] * 4]
+    assert loss == pytest.approx(-np.log(of_labels).mean(), rel=1e-4)
 
 
 @pytest.mark.slow
@@ -157,14 +157,14 @@ def test_what_every_task_does(name, options, count, tmp_path):
     ids = model.make_rows(texts).batch(np.arange(3))
     expected = keras.ops.convert_to_numpy(model(ids))
     model.compile(run_eagerly=True)
-    found = model.predict(ids, batch_size=6, verbose=0)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    for found in (model.predict(texts, verbose=0), model.predict(iter(texts))):
-        for one, output in zip(found, expected, strict=True):
+    outputs = model.predict(ids, batch_size=6, verbose=0)
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+    for outputs in (model.predict(texts, verbose=0), model.predict(iter(texts))):
+        for unpadded, output in zip(outputs, expected, strict=True):
             # One window a text.
-            one = one[0] if name == "QuestionAnswerer" else one
-            cut = tuple(map(slice, one.shape))
-            np.testing.assert_allclose(one, output[cut], atol=1e-5)
+            unpadded = unpadded[0] if name == "QuestionAnswerer" else unpadded
+            cut = tuple(map(slice, unpadded.shape))
+            np.testing.assert_allclose(unpadded, output[cut], atol=1e-5)
             assert output[cut].size == output.size or None in model.output.shape[1:]
 
     # Keras saves no optimizer that has not been used.
@@ -180,10 +180,10 @@ def test_what_every_task_does(name, options, count, tmp_path):
 
 def test_pairs_are_rows_of_two_segments():
     model = classifier(num_classes=2, classes=None)
-    found = probabilities(model, list(zip(GOOD, BAD, strict=True)))
+    predicted = probabilities(model, list(zip(GOOD, BAD, strict=True)))
     batch = model.tokenizer(GOOD, BAD)
     logits = keras.ops.convert_to_numpy(model(batch))
-    np.testing.assert_allclose(found, keras.ops.softmax(logits), atol=1e-6)
+    np.testing.assert_allclose(predicted, keras.ops.softmax(logits), atol=1e-6)
     assert model.classify((GOOD, BAD), verbose=0) == list(logits.argmax(axis=1))
 
 
@@ -280,11 +280,11 @@ def test_what_is_validated_on_is_not_trained_on():
     history = model.fit(TEXTS, LABELS, validation_split=0.25, verbose=0, batch_size=3)
     assert history.params["steps"] == 2
     assert "val_accuracy" in history.history
-    given = model.fit(
+    logs = model.fit(
         TEXTS[:6], LABELS[:6], validation_data=(TEXTS[6:], LABELS[6:]), verbose=0
     ).history
     expected = model.evaluate(TEXTS[6:], LABELS[6:], verbose=0)[0]
-    assert given["val_loss"][0] == pytest.approx(expected, 1e-4)
+    assert logs["val_loss"][0] == pytest.approx(expected, 1e-4)
 
 
 def test_regression():
@@ -311,9 +311,9 @@ def test_the_mean_is_over_tokens_alone():
     inputs = model.tokenizer(["你", "今天天气不错"])
     hidden = keras.ops.convert_to_numpy(model.backbone(inputs))
     vector = keras.Model(model.input, model.get_layer("vector").output)
-    found = keras.ops.convert_to_numpy(vector(inputs))
-    np.testing.assert_allclose(found[0], hidden[0, :3].mean(axis=0), atol=1e-6)
-    np.testing.assert_allclose(found[1], hidden[1].mean(axis=0), atol=1e-6)
+    means = keras.ops.convert_to_numpy(vector(inputs))
+    np.testing.assert_allclose(means[0], hidden[0, :3].mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(means[1], hidden[1].mean(axis=0), atol=1e-6)
 
 
 # === Saving ===
@@ -428,8 +428,8 @@ def test_batch_size_of_answers(fitted, monkeypatch):
         return run_model(model, inputs, engine)
 
     monkeypatch.setattr("roformer_keras.tasks.task.run_model", counted)
-    found = probabilities(model, batch_size=3)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    predicted = probabilities(model, batch_size=3)
+    np.testing.assert_allclose(predicted, expected, atol=1e-6)
     assert sizes == [3, 3, 2]
 
 
@@ -445,10 +445,10 @@ def test_answers_to_a_stream_come_one_by_one(fitted, monkeypatch):
             read.append(text)
             yield text
 
-    found = probabilities(model, stream())
-    np.testing.assert_allclose(next(found), expected[0], atol=1e-6)
+    predicted = probabilities(model, stream())
+    np.testing.assert_allclose(next(predicted), expected[0], atol=1e-6)
     assert len(read) == 6
-    np.testing.assert_allclose(list(found), expected[1:], atol=1e-6)
+    np.testing.assert_allclose(list(predicted), expected[1:], atol=1e-6)
     assert list(probabilities(model, iter([]))) == []
     with pytest.raises(ConfigurationError, match=r"got ' ' in row 1"):
         list(probabilities(model, iter(["好", " "])))
@@ -494,7 +494,7 @@ def trained(epochs=1, optimizer=None, num_layers=1, **aids):
 def test_adversarial_steps_are_made_at_moved_embeddings():
     """One step, by hand: gradient, move, step, move back."""
     epsilon = 0.7
-    found = trained(adversarial_epsilon=epsilon)
+    adversarial = trained(adversarial_epsilon=epsilon)
     model = classifier()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     inputs, labels = model.tokenizer(TEXTS), np.array([1] * 4 + [0] * 4)
@@ -504,23 +504,25 @@ def test_adversarial_steps_are_made_at_moved_embeddings():
     def gradients():
         with tf.GradientTape() as tape:
             value = loss(labels, model(inputs, training=True))
-        found = tape.gradient(value, [variable.value for variable in variables])
-        return [tf.convert_to_tensor(gradient) for gradient in found]
+        computed = tape.gradient(value, [variable.value for variable in variables])
+        return [tf.convert_to_tensor(gradient) for gradient in computed]
 
-    place = next(n for n, variable in enumerate(variables) if variable is table)
-    gradient = gradients()[place]
+    table_number = next(n for n, variable in enumerate(variables) if variable is table)
+    gradient = gradients()[table_number]
     move = epsilon * gradient / tf.norm(gradient)
     assert float(tf.norm(move)) == pytest.approx(epsilon, 1e-5)
     table.assign_add(move)
     for variable, gradient in zip(variables, gradients(), strict=True):
         variable.assign_sub(0.1 * gradient)
     table.assign_sub(move)
-    for mine, theirs in zip(variables, found.trainable_variables, strict=True):
+    for mine, theirs in zip(variables, adversarial.trainable_variables, strict=True):
         np.testing.assert_allclose(mine.numpy(), theirs.numpy(), atol=2e-6)
     # And it is not the plain step.
     plain = trained()
     assert not np.allclose(
-        plain.get_layer("classes").kernel, found.get_layer("classes").kernel, atol=1e-5
+        plain.get_layer("classes").kernel,
+        adversarial.get_layer("classes").kernel,
+        atol=1e-5,
     )
 
 
@@ -548,8 +550,8 @@ def test_r_drop_is_a_divergence_of_two_passes():
 
     p, q = softmax(first), softmax(second)
     expected = (p * np.log(p / q)).sum(axis=-1) + (q * np.log(q / p)).sum(axis=-1)
-    found = keras.ops.convert_to_numpy(model.divergence(first, second))
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    divergences = keras.ops.convert_to_numpy(model.divergence(first, second))
+    np.testing.assert_allclose(divergences, expected, rtol=1e-4)
     # Without dropout both passes are one, and the step that of each row twice.
     for one, other in zip(trained(r_drop=4.0).weights, trained().weights, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
@@ -560,10 +562,10 @@ def test_r_drop_is_a_divergence_of_two_passes():
     )
     model.compile(keras.optimizers.SGD(0.0), r_drop=40.0, run_eagerly=True)
     numbers = [1] * 4 + [0] * 4
-    more = model.fit(TEXTS, numbers, batch_size=8, verbose=0).history["loss"][0]
+    with_r_drop = model.fit(TEXTS, numbers, batch_size=8, verbose=0).history["loss"][0]
     model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     plain = model.fit(TEXTS, numbers, batch_size=8, verbose=0).history["loss"][0]
-    assert more > plain + 0.01
+    assert with_r_drop > plain + 0.01
 
 
 @pytest.mark.slow
@@ -571,7 +573,7 @@ def test_rates_fall_from_the_head_to_the_embeddings():
     rates = layerwise_rates(2, 0.5)
     optimizer = AdamW(1e-2, weight_decay=0.1, rates=rates)
     before = classifier(num_layers=2)
-    found = trained(optimizer=optimizer, num_layers=2)
+    layered = trained(optimizer=optimizer, num_layers=2)
     whole = trained(optimizer=AdamW(1e-2, weight_decay=0.1), num_layers=2)
     factors = {
         "token_embedding/": 0.125,
@@ -584,7 +586,7 @@ def test_rates_fall_from_the_head_to_the_embeddings():
     seen = set()
     for start, slow, fast in zip(
         before.trainable_variables,
-        found.trainable_variables,
+        layered.trainable_variables,
         whole.trainable_variables,
         strict=True,
     ):
@@ -604,8 +606,8 @@ def test_rates_fall_from_the_head_to_the_embeddings():
 
 def test_a_mean_leaves_out_padding_but_not_the_first_position():
     hidden = np.arange(6, dtype="float32").reshape(1, 3, 2)
-    found = TextVector("mean")(hidden, np.array([[0, 7, 0]]))
-    np.testing.assert_allclose(found, [[1.0, 2.0]])
+    means = TextVector("mean")(hidden, np.array([[0, 7, 0]]))
+    np.testing.assert_allclose(means, [[1.0, 2.0]])
 
 
 @pytest.mark.slow

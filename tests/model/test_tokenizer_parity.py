@@ -121,9 +121,9 @@ def test_real_lines_in_truncated_pairs_and_batches(reference, level):
         )
         batch = tokenizer(lines, pairs, 40, truncate_from=truncate_from)
         for row, (token_ids, segment_ids) in enumerate(theirs):
-            rest = [0] * (batch["token_ids"].shape[1] - len(token_ids))
-            assert batch["token_ids"][row].tolist() == token_ids + rest
-            assert batch["segment_ids"][row].tolist() == segment_ids + rest
+            padding = [0] * (batch["token_ids"].shape[1] - len(token_ids))
+            assert batch["token_ids"][row].tolist() == token_ids + padding
+            assert batch["segment_ids"][row].tolist() == segment_ids + padding
 
 
 @needs_real_data

@@ -81,15 +81,15 @@ def test_lora_trains_its_factors_and_the_head():
 def test_the_additions_are_what_the_paper_says():
     """With the formula by hand: W + alpha / rank * A B."""
     model = with_lora(2, targets=LORA_TARGETS)
-    found = weights(model)
+    trained_weights = weights(model)
     name = "transformer_layer_1/feed_forward/output_dense"
-    assert found[f"{name}/lora_kernel_a"].shape == (128, 3)
+    assert trained_weights[f"{name}/lora_kernel_a"].shape == (128, 3)
     plain = classifier()
     for variable in plain.weights:
-        kernel = found[variable.path]
+        kernel = trained_weights[variable.path]
         path = variable.path.removesuffix("kernel")
-        if path + "lora_kernel_a" in found:
-            factors = (found[f"{path}lora_kernel_{one}"] for one in "ab")
+        if path + "lora_kernel_a" in trained_weights:
+            factors = (trained_weights[f"{path}lora_kernel_{one}"] for one in "ab")
             kernel = kernel + 6 / 3 * np.matmul(*factors)
         variable.assign(kernel)
     np.testing.assert_allclose(logits(model), logits(plain), atol=1e-5)
@@ -132,18 +132,18 @@ def test_training_goes_on_from_a_file_with_lora(tmp_path):
     model.freeze(embeddings=False, layers=1)
     fit(model, 3)
     model.save(tmp_path / "model.keras")
-    found = keras.models.load_model(tmp_path / "model.keras")
-    assert trained(found) == trained(model)
-    assert not any(BLOCKS[0] in path for path in trained(found))
-    mine, theirs = weights(model), weights(found)
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert trained(loaded) == trained(model)
+    assert not any(BLOCKS[0] in path for path in trained(loaded))
+    mine, theirs = weights(model), weights(loaded)
     assert mine.keys() == theirs.keys()
     for path, value in mine.items():
         np.testing.assert_allclose(theirs[path], value, atol=1e-7, err_msg=path)
-    assert found.optimizer.iterations == 3
+    assert loaded.optimizer.iterations == 3
     # The moments of the optimizer too: the next step is the same.
-    for each in (model, found):
+    for each in (model, loaded):
         fit(each)
-    mine, theirs = weights(model), weights(found)
+    mine, theirs = weights(model), weights(loaded)
     for path, value in mine.items():
         np.testing.assert_allclose(theirs[path], value, atol=1e-5, err_msg=path)
 
@@ -170,11 +170,11 @@ def test_weights_with_lora_are_for_models_with_and_without(tmp_path):
 def test_a_file_with_lora_reads_as_merged(tmp_path):
     model = with_lora(2)
     model.save(tmp_path / "model.keras", include_optimizer=False)
-    found = RoFormerBackbone.from_preset(
+    merged = RoFormerBackbone.from_preset(
         tmp_path / "model.keras", ignore="*/lora_kernel_?", **NO_DROPOUT
     )
     model.merge_lora()
-    mine, theirs = weights(model.backbone), weights(found)
+    mine, theirs = weights(model.backbone), weights(merged)
     assert mine.keys() == theirs.keys()
     for path, value in mine.items():
         np.testing.assert_allclose(theirs[path], value, atol=1e-7, err_msg=path)
@@ -227,15 +227,15 @@ def test_freezing_is_from_below():
     model = classifier()
     whole, before = trainable_count(model), weights(model)
     count = model.freeze(layers=1)
-    kept = {path for path in before if path.startswith(BLOCKS[1])} | HEAD
-    assert trained(model) == kept
-    assert count == sum(before[path].size for path in kept) < whole
+    unfrozen = {path for path in before if path.startswith(BLOCKS[1])} | HEAD
+    assert trained(model) == unfrozen
+    assert count == sum(before[path].size for path in unfrozen) < whole
     fit(model)
     after = weights(model)
     changed = {path for path in before if not np.array_equal(before[path], after[path])}
     # A key's bias moves all scores of a query alike.
-    assert kept - {f"{BLOCKS[1]}/attention/key/bias"} <= changed <= kept
-    assert len(model.optimizer.variables) == 2 + 2 * len(kept)
+    assert unfrozen - {f"{BLOCKS[1]}/attention/key/bias"} <= changed <= unfrozen
+    assert len(model.optimizer.variables) == 2 + 2 * len(unfrozen)
     # Beside what is frozen.
     assert model.freeze(embeddings=False, layers=2) == 2 * 32 + 2
     assert model.unfreeze() == whole
@@ -313,11 +313,17 @@ def gradients(model, graph=False):
             hidden = tf.cast(model(inputs, training=True), "float32")
             loss = tf.reduce_sum(hidden * tf.cos(hidden))
         variables = [variable.value for variable in model.trainable_variables]
-        found = tape.gradient(loss, variables, unconnected_gradients="zero")
-        return loss, [tf.convert_to_tensor(one) for one in found]
+        computed = tape.gradient(loss, variables, unconnected_gradients="zero")
+        return loss, [tf.convert_to_tensor(one) for one in computed]
 
-    loss, found = (tf.function(compute, jit_compile=False) if graph else compute)()
-    return float(loss), [g.numpy() for g in found], [s.numpy().tolist() for s in seeds]
+    loss, computed_gradients = (
+        tf.function(compute, jit_compile=False) if graph else compute
+    )()
+    return (
+        float(loss),
+        [g.numpy() for g in computed_gradients],
+        [s.numpy().tolist() for s in seeds],
+    )
 
 
 @pytest.mark.slow
@@ -329,12 +335,12 @@ def test_checkpointing_changes_no_gradient(name):
     model.gradient_checkpointing = True
     assert model.gradient_checkpointing
     for graph in (False, True) if name == "v1" else (False,):
-        again, found, left = gradients(model, graph)
+        again, checkpointed, left = gradients(model, graph)
         # A graph rounds otherwise than single steps do.
         tolerance = 5e-6 if graph else 1e-6
         assert again == pytest.approx(loss, tolerance)
         assert left == seeds
-        for mine, other in zip(found, expected, strict=True):
+        for mine, other in zip(checkpointed, expected, strict=True):
             scale = max(1.0, np.abs(other).max())
             np.testing.assert_allclose(
                 mine / scale, other / scale, rtol=0, atol=tolerance

@@ -44,8 +44,8 @@ def test_rows_are_the_variables_of_the_model_and_the_datasets_of_keras(
     has_prefix = model != "RoFormerBackbone"
     for row in rows:
         prefix = KERAS_BACKBONE if has_prefix and row.head != "mlm" else ""
-        found = stored.pop(prefix + row.dataset)
-        np.testing.assert_array_equal(found, values[row.path])
+        dataset = stored.pop(prefix + row.dataset)
+        np.testing.assert_array_equal(dataset, values[row.path])
     assert stored == {}
 
 

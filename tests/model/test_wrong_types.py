@@ -73,7 +73,7 @@ def calls(folder):
     )
     sampling = {"top_k": "integer", "top_p": "number", "temperature": "number"}
     written = {"stop_tokens": "tokens", "engine": "choice", **lengths, **sampling}
-    one = {"max_new_tokens": 1, "verbose": 0}
+    one_token = {"max_new_tokens": 1, "verbose": 0}
     training = {
         "x": "texts",
         "batch_size": "integer",
@@ -82,7 +82,7 @@ def calls(folder):
         "class_weight": "mapping",
         "seed": "integer",
     }
-    found = {
+    by_name = {
         "load_model": (rk.load_model, source, {"source": "path", "config": "mapping"}),
         "from_preset": (
             rk.RoFormerBackbone.from_preset,
@@ -175,7 +175,7 @@ def calls(folder):
         ),
         "generate": (
             lm.generate,
-            {"prompts": "好", **one},
+            {"prompts": "好", **one_token},
             {"prompts": "prompts", "num_return_sequences": "integer", **written},
         ),
         "stream": (
@@ -185,7 +185,7 @@ def calls(folder):
         ),
         "paraphrase": (
             sim.paraphrase,
-            {"texts": "好", **one},
+            {"texts": "好", **one_token},
             {"texts": "prompts", "n": "integer", "k": "integer", **sampling},
         ),
         "encode": (
@@ -299,8 +299,8 @@ def calls(folder):
         ("RoFormerQuestionAnswerer", {}, {"stride": "integer"}),
         ("RoFormerSentenceEncoder", {}, {"scale": "number", "objective": "choice"}),
     ):
-        found[kind] = (getattr(rk, kind).from_preset, {**fresh, **given}, kinds)
-    found["FinetuningSettings"] = (
+        by_name[kind] = (getattr(rk, kind).from_preset, {**fresh, **given}, kinds)
+    by_name["FinetuningSettings"] = (
         rk.FinetuningSettings,
         settings,
         {
@@ -314,7 +314,7 @@ def calls(folder):
             "ignore": "names",
         },
     )
-    return {name: Call(*parts) for name, parts in found.items()}
+    return {name: Call(*parts) for name, parts in by_name.items()}
 
 
 @pytest.mark.slow

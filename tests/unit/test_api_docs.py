@@ -57,23 +57,24 @@ def test_a_public_name_is_on_one_page():
 
 def definition(name):
     """The path by which something on a page is defined."""
-    found = resolved(package(), name.removeprefix(f"{PACKAGE}."))
-    return found.path
+    documented = resolved(package(), name.removeprefix(f"{PACKAGE}."))
+    return documented.path
 
 
 def on_page(page):
-    """What a page shows: its names, and their members."""
+    """The objects that a page shows: its names, and their members."""
     text = (PAGES / page).read_text(encoding="utf-8")
     for name, options in re.findall(r"^::: (\S+)\n((?:    .*\n)*)", text, re.M):
-        found = resolved(package(), name.removeprefix(f"{PACKAGE}."))
-        yield found
+        documented = resolved(package(), name.removeprefix(f"{PACKAGE}."))
+        yield documented
         listed = re.search(r"^ +members:\s+\[([^]]*)\]", options, re.M)
         if listed:
             members = [
-                found.all_members[member] for member in re.findall(r"\w+", listed[1])
+                documented.all_members[member]
+                for member in re.findall(r"\w+", listed[1])
             ]
         else:
-            members = [one for one in found.members.values() if one.is_public]
+            members = [one for one in documented.members.values() if one.is_public]
         for member in members:
             if listed or member.docstring:
                 yield member.final_target if member.is_alias else member
@@ -118,7 +119,7 @@ def test_the_site_shows_the_pages_as_they_are_checked():
 
 
 def lacks(found, needs_source):
-    """What the docstring of a name lacks."""
+    """The parts that the docstring of a name lacks."""
     if not found.docstring:
         return ["docstring"]
     sections = found.docstring.parsed

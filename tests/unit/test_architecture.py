@@ -1,4 +1,4 @@
-"""Who may import whom, and what `import roformer_keras` brings with it."""
+"""Allowed imports between modules, and those of `import roformer_keras`."""
 
 import ast
 import functools
@@ -145,14 +145,14 @@ def test_private_names_of_libraries_are_quirks():
         for module in MODULES
         if module.name != "quirks.py"
     }
-    own = NOT_PRIVATE.union(*map(own_names, trees.values()))
+    defined = NOT_PRIVATE.union(*map(own_names, trees.values()))
     wrong = [
         f"{module}:{node.lineno}: {name}"
         for module, tree in trees.items()
         for node in ast.walk(tree)
         if (name := asked_name(node)).startswith("_")
         and not name.startswith("__")
-        and name not in own
+        and name not in defined
     ]
     wrong += [
         f"{module} imports {name}"

@@ -101,8 +101,8 @@ def test_places_of_good_lines_are_not_looked_up(tmp_path, monkeypatch):
 def test_types_of_text(kind, tmp_path):
     column = pa.array(ROWS["text"]).cast(kind)
     table = pa.table({"text": column, "label": [["O"], [], None]})
-    found = read_table(write(tmp_path / "a.parquet", table), 1, labelled=False)
-    assert found.texts == TEXTS
+    read = read_table(write(tmp_path / "a.parquet", table), 1, labelled=False)
+    assert read.texts == TEXTS
 
 
 BAD = [
@@ -142,8 +142,8 @@ def test_offsets_that_lie(offsets, tmp_path):
     lie = b"".join(n.to_bytes(4, "little") for n in offsets)
     content = path.read_bytes()
     # The last such bytes are the offsets; before them stands the length of a buffer.
-    first, _, rest = content.rpartition(bytes(4) + good)
-    path.write_bytes(first + lie + rest)
+    first, _, after = content.rpartition(bytes(4) + good)
+    path.write_bytes(first + lie + after)
     with pytest.raises(SourceError, match=r"cannot read .*a\.arrow as Arrow"):
         read_table(path, 1, (), False)
 

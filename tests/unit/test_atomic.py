@@ -203,20 +203,20 @@ def test_kill_9_while_a_file_is_written(tmp_path):
     kill_while(code, target)
     assert target.read_bytes() == b"old"
     here = atomic._machine()
-    kept = {
+    foreign = {
         f".partial-{os.getpid()}-{here}00000000.model.h5",
         f".partial-999999999-{here}00000000.other.h5",
         # Of a container, whose processes are not seen here.
         ".partial-999999999-0123456700000000.model.h5",
     }
     old = tmp_path / ".partial-999999999-0123456700000001.model.h5"
-    for path in (*kept, old):
+    for path in (*foreign, old):
         (tmp_path / path).write_bytes(b"half")
     os.utime(old, (0, 0))
     with replacing(target, overwrite=True) as partial:
         partial.write_bytes(b"new")
     # What the dead left is gone; what a living process or another target has, is not.
-    assert set(os.listdir(tmp_path)) == {*kept, "model.h5"}
+    assert set(os.listdir(tmp_path)) == {*foreign, "model.h5"}
     assert target.read_bytes() == b"new"
 
 

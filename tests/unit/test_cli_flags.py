@@ -95,16 +95,16 @@ def test_the_flags_of_a_command_and_its_help(verb, capsys):
     assert out.startswith(f"usage: roformer-keras {verb}")
     described, _, examples = out.partition("\nexamples:\n")
     entries = re.findall(r"^  (-.*?)$(.*?)(?=^  -|^\S|\Z)", described, re.M | re.S)
-    found = {
+    flag_names = {
         name
         for flags, _ in entries
         for name in re.findall(r"--([a-z0-9-]+)", flags.split("  ")[0])
     }
-    assert found - {"help"} == set(FLAGS[verb].split())
+    assert flag_names - {"help"} == set(FLAGS[verb].split())
     # Every flag is explained.
     for flags, text in entries:
-        _, _, rest = flags.partition("  ")
-        assert rest.strip() or text.strip(), flags
+        _, _, inline_help = flags.partition("  ")
+        assert inline_help.strip() or text.strip(), flags
     assert examples or verb in ("list", "download")
     for line in examples.splitlines():
         assert line.startswith(f"  roformer-keras {verb} ")
@@ -292,19 +292,19 @@ def test_wrong_usage_is_exit_code_two(capsys):
 
 
 def settings_of(line, monkeypatch, capsys):
-    """What a training would be given; nothing is trained."""
-    found = []
+    """The settings that a training would get; nothing is trained."""
+    all_settings = []
     with monkeypatch.context() as patch:
         for command in (pretrain, finetune):
 
             def spy(*arguments, read=command.read_settings):
-                found.append(read(*arguments))
+                all_settings.append(read(*arguments))
                 raise RoFormerError("enough")
 
             patch.setattr(command, "read_settings", spy)
         code, _, err = run(*line.split(), capsys=capsys)
     assert (code, err.splitlines()[-1]) == (2, "roformer-keras: error: enough"), err
-    return found[0]
+    return all_settings[0]
 
 
 @pytest.mark.parametrize(
@@ -361,8 +361,8 @@ def test_every_flag_of_pretrain_is_a_setting(monkeypatch, capsys):
             """
         ),
     }
-    found = settings_of(line, monkeypatch, capsys)
-    assert found == PretrainingSettings.from_dict(expected)
+    read_settings = settings_of(line, monkeypatch, capsys)
+    assert read_settings == PretrainingSettings.from_dict(expected)
     line = "pretrain mlm a.txt -o run --num-layers 1 --hidden-dim 8 --num-heads 2"
     settings = settings_of(f"{line} --whole-word", monkeypatch, capsys)
     assert settings.model == {"num_layers": 1, "hidden_dim": 8, "num_heads": 2}
@@ -415,16 +415,16 @@ def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
         patience = 3
         keep_best = false
     """
-    found = settings_of(line, monkeypatch, capsys)
-    assert found == FinetuningSettings.from_dict(tomllib.loads(expected))
+    settings = settings_of(line, monkeypatch, capsys)
+    assert settings == FinetuningSettings.from_dict(tomllib.loads(expected))
 
 
 def test_a_recipe_needs_no_task(monkeypatch, capsys):
     line = "finetune --recipe clue/cmrc2018 --data CMRC -o run"
-    found = settings_of(line, monkeypatch, capsys)
-    assert (found.task, found.format) == ("question-answering", "squad")
+    settings = settings_of(line, monkeypatch, capsys)
+    assert (settings.task, settings.format) == ("question-answering", "squad")
     named = line.replace("finetune", "finetune question-answering")
-    assert settings_of(named, monkeypatch, capsys) == found
+    assert settings_of(named, monkeypatch, capsys) == settings
     other = line.replace("finetune", "finetune text-regression")
     code, _, error = run(*other.split(), capsys=capsys)
     assert code == 2

@@ -131,7 +131,7 @@ def test_from_dict_names_a_missing_field():
 
 
 def test_from_bert_config_takes_bert4keras_defaults():
-    """What the file lacks: no dropout, two segments, a deviation of 0.02."""
+    """Fields that the file lacks: no dropout, two segments, a deviation of 0.02."""
     config = RoFormerConfig.from_bert_config(BERT)
     assert config == RoFormerConfig(**BASE, dropout=0.0, attention_dropout=0.0)
     assert config.num_segments == 2
@@ -140,16 +140,18 @@ def test_from_bert_config_takes_bert4keras_defaults():
 
 
 def test_from_bert_config_takes_every_field():
-    own = {"activation": "relu", "embedding_dim": 6, "attention_key_size": 10}
-    own |= {"num_segments": 3, "dropout": 0.1, "attention_dropout": 0.2}
-    given = {"model_type": "roformer_v2", "layer_norm_epsilon": 1e-7}
+    fields = {"activation": "relu", "embedding_dim": 6, "attention_key_size": 10}
+    fields |= {"num_segments": 3, "dropout": 0.1, "attention_dropout": 0.2}
+    arguments = {"model_type": "roformer_v2", "layer_norm_epsilon": 1e-7}
     content = {"hidden_act": "relu", "embedding_size": 6, "attention_key_size": 10}
     content |= {"type_vocab_size": 3, "hidden_dropout_prob": 0.1}
     content |= {"attention_probs_dropout_prob": 0.2, "initializer_range": 0.01}
     # bert4keras passes over these.
     content |= {"directionality": "bidi", "pooler_fc_size": 768}
-    config = RoFormerConfig.from_bert_config({**BERT, **content}, **given)
-    assert config == RoFormerConfig(**BASE, **own, **given, initializer_range=0.01)
+    config = RoFormerConfig.from_bert_config({**BERT, **content}, **arguments)
+    assert config == RoFormerConfig(
+        **BASE, **fields, **arguments, initializer_range=0.01
+    )
 
 
 def test_from_bert_config_names_what_is_missing():

@@ -140,8 +140,8 @@ def test_what_is_held_out_depends_on_the_group_alone(tmp_path):
     assert {book for _, book in read_corpus(source, "held_out")} == expected
     # A larger share takes more groups, and never gives one back.
     source = by_book(tmp_path, count=200, holdout=0.2)
-    more = {book for _, book in read_corpus(source, "held_out")}
-    assert expected < more
+    held_out_now = {book for _, book in read_corpus(source, "held_out")}
+    assert expected < held_out_now
 
 
 def test_groups_of_json(tmp_path):

@@ -111,9 +111,12 @@ def test_a_download_is_resumed_if_the_file_is_the_same(fetch, etag, headers, val
     )
     with serving(*answers) as server:
         assert fetch(server).read_bytes() == ZIP
-        found = [(r.get("Range"), r.get("If-Range")) for r in server.requests]
+        asked_ranges = [(r.get("Range"), r.get("If-Range")) for r in server.requests]
     ranges = [(f"bytes={size}-", validator) for size in (HALF, HALF + 9)]
-    assert found == [(None, None), *(ranges if validator else [(None, None)] * 2)]
+    assert asked_ranges == [
+        (None, None),
+        *(ranges if validator else [(None, None)] * 2),
+    ]
 
 
 def test_a_second_call_resumes_the_first(tmp_path, fetch):
@@ -131,13 +134,13 @@ def careless(**changes):
     """Sends the rest of another file than was asked for."""
 
     def answer(handler):
-        place = {"start": HALF, "length": len(ZIP), "etag": '"1"', **changes}
+        claimed = {"start": HALF, "length": len(ZIP), "etag": '"1"', **changes}
         handler.send(
             206,
             {
-                "ETag": place["etag"],
+                "ETag": claimed["etag"],
                 "Content-Length": str(len(ZIP) - HALF),
-                "Content-Range": f"bytes {place['start']}-9/{place['length']}",
+                "Content-Range": f"bytes {claimed['start']}-9/{claimed['length']}",
             },
             bytes(len(ZIP) - HALF),
         )
@@ -308,8 +311,10 @@ def test_what_is_no_checkpoint_is_deleted(tmp_path, fetch):
 
 
 def test_a_length_that_never_comes(tmp_path, fetch):
-    more = {"Content-Length": str(len(ZIP) + 1)}
-    with serving(whole(ZIP, **more), whole(ZIP, ranges=False, **more)) as server:
+    too_long = {"Content-Length": str(len(ZIP) + 1)}
+    with serving(
+        whole(ZIP, **too_long), whole(ZIP, ranges=False, **too_long)
+    ) as server:
         fail(f"ended at {len(ZIP):,} of {len(ZIP) + 1:,}", fetch, server, retries=2)
     assert left(tmp_path) == HALF_DONE
 

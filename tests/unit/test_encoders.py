@@ -135,12 +135,12 @@ def test_where_words_begin(text, words):
     (((ids,), (starts,), _),) = DocumentEncoder(TOKENIZER, 99, whole_word=True)((text,))
     assert starts.dtype == bool
     assert starts.shape == ids.shape
-    found = []
+    spelled_words = []
     for index, is_start in zip(ids, starts, strict=True):
         if is_start:
-            found.append("")
-        found[-1] += TOKENIZER.id_to_token(index)
-    assert found == words
+            spelled_words.append("")
+        spelled_words[-1] += TOKENIZER.id_to_token(index)
+    assert spelled_words == words
 
 
 @given(st.text(st.sampled_from(f"{CHARACTERS} \n"), min_size=1, max_size=20))
@@ -379,8 +379,8 @@ def test_a_loader_makes_the_same_batches_from_any_on(tmp_path):
     assert all(len(inputs["token_ids"]) == 4 for inputs, *_ in batches)
     for first in (0, 11):
         loader = Loader(make, first, tokens=100)
-        found = list(itertools.islice(loader, 19))
-        for one, other in zip(found, batches[first:], strict=False):
+        loaded = list(itertools.islice(loader, 19))
+        for one, other in zip(loaded, batches[first:], strict=False):
             np.testing.assert_array_equal(one[0]["token_ids"], other[0]["token_ids"])
             assert one[1:] == other[1:]
         # Of any batch so far, and of none that was asked for before.

@@ -71,12 +71,12 @@ def test_seeds():
     assert GPT_LIKE.generate(SHORT, **options) != GPT_LIKE.generate(SHORT, **options)
     # Texts that follow do not change those before, nor does the size of a batch.
     prompts = [SHORT, LONG, SHORT]
-    more = GPT_LIKE.generate(prompts, seed=1, **options)
-    assert more[0] == first
-    assert more[2] != first
-    assert GPT_LIKE.generate(prompts, seed=1, batch_size=1, **options) == more
-    rest = GPT_LIKE.generate(prompts[1:], seed=1, first_number=1, **options)
-    assert rest == more[1:]
+    both = GPT_LIKE.generate(prompts, seed=1, **options)
+    assert both[0] == first
+    assert both[2] != first
+    assert GPT_LIKE.generate(prompts, seed=1, batch_size=1, **options) == both
+    second = GPT_LIKE.generate(prompts[1:], seed=1, first_number=1, **options)
+    assert second == both[1:]
 
 
 @pytest.mark.parametrize("method", ["sample", "greedy", "beam"])
@@ -102,10 +102,10 @@ def test_lengths():
     """`max_length` counts the prompt, `max_new_tokens` does not."""
     options = {"stop_tokens": (), "seed": 0}
     for model in (GPT_LIKE, SIM_LIKE):
-        found = model.generate([SHORT, (2,)], max_length=20, **options)
-        assert [len(text) for text in found] == [17, 19]
-        found = model.generate([SHORT, (2,)], max_new_tokens=20, **options)
-        assert [len(text) for text in found] == [20, 20]
+        texts = model.generate([SHORT, (2,)], max_length=20, **options)
+        assert [len(text) for text in texts] == [17, 19]
+        texts = model.generate([SHORT, (2,)], max_new_tokens=20, **options)
+        assert [len(text) for text in texts] == [20, 20]
     prompt = GPT_LIKE.as_prompt
     assert prompt(SHORT).max_new_tokens == 253
     assert prompt(SHORT, 20, 10).min_new_tokens == 7
@@ -128,11 +128,11 @@ def test_before_min_length_sep_is_not_written():
     options = {"num_return_sequences": 8, "max_length": 60, "seed": 2}
     sep = TOKENIZER.sep_id
     free = GPT_LIKE.generate(SHORT, stop_tokens=[sep, *range(20, 120)], **options)
-    found = GPT_LIKE.generate(
+    texts = GPT_LIKE.generate(
         SHORT, stop_tokens=[sep, *range(20, 120)], min_length=3 + 12, **options
     )
-    assert min(map(len, free)) < 12 <= min(map(len, found))
-    assert all(sep not in text[:11] for text in found)
+    assert min(map(len, free)) < 12 <= min(map(len, texts))
+    assert all(sep not in text[:11] for text in texts)
 
 
 def test_stop_tokens_by_name_and_by_id():
@@ -143,9 +143,9 @@ def test_stop_tokens_by_name_and_by_id():
     assert GPT_LIKE.generate(SHORT, stop_tokens=ids, **options) == expected
     assert GPT_LIKE.generate(SHORT, stop_tokens=np.array(ids), **options) == expected
     # A stop token by name adds [SEP]; ids are used as they are.
-    one = GPT_LIKE.generate(SHORT, stop_tokens="。", **options)
-    assert one == GPT_LIKE.generate(SHORT, stop_tokens=["。"], **options)
-    assert one == GPT_LIKE.generate(SHORT, stop_tokens=ids[1:], **options)
+    by_name = GPT_LIKE.generate(SHORT, stop_tokens="。", **options)
+    assert by_name == GPT_LIKE.generate(SHORT, stop_tokens=["。"], **options)
+    assert by_name == GPT_LIKE.generate(SHORT, stop_tokens=ids[1:], **options)
     for text in expected:
         assert set(text[:-1]).isdisjoint(ids)
         assert len(text) == 37 or text[-1] in ids

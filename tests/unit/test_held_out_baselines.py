@@ -54,8 +54,8 @@ class PlainKneserNey:
         if 0 in (n1, n2, n3, n4):
             return [0, 0.5, 1, 1.5]
         y = n1 / (n1 + 2 * n2)
-        found = [0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
-        return found if min(found[1:]) > 0 else [0, 0.5, 1, 1.5]
+        discounts = [0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
+        return discounts if min(discounts[1:]) > 0 else [0, 0.5, 1, 1.5]
 
     def probability(self, context, token):
         context = context[-(self.order - 1) :] if self.order > 1 else ()
@@ -66,8 +66,8 @@ class PlainKneserNey:
         discounts = self.discounts[len(context) + 1]
         total = sum(followers.values())
         removed = {w: discounts[min(count, 3)] for w, count in followers.items()}
-        own = followers.get(token, 0) - removed.get(token, 0)
-        return own / total + sum(removed.values()) / total * lower
+        discounted = followers.get(token, 0) - removed.get(token, 0)
+        return discounted / total + sum(removed.values()) / total * lower
 
 
 @pytest.mark.parametrize(("order", "count"), [(1, 60), (2, 3), (3, 60), (3, 400)])
@@ -76,18 +76,20 @@ def test_kneser_ney_is_its_definition(order, count):
     train, held_out = random_rows(count), random_rows(20, seed=1)
     held_out += rows_of([10, 11, 4], [4])
     model = baselines.KneserNey(baselines.Texts(train), order, SIZE)
-    found = model.log_probabilities(baselines.Texts(held_out))
+    log_probabilities = model.log_probabilities(baselines.Texts(held_out))
     plain = PlainKneserNey(train, order)
     expected = [
         math.log(plain.probability(tuple(row[:at]), row[at]))
         for row in held_out
         for at in range(1, len(row))
     ]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(log_probabilities, expected, rtol=1e-12)
     for context in ([], [4], [5, 6], [10], [4, 10], [11, 4]):
         rows = [np.array([CLS, *context, token]) for token in range(SIZE)]
-        found = [model.log_probabilities(baselines.Texts([row]))[-1] for row in rows]
-        assert np.exp(found).sum() == pytest.approx(1, abs=1e-12)
+        log_probabilities = [
+            model.log_probabilities(baselines.Texts([row]))[-1] for row in rows
+        ]
+        assert np.exp(log_probabilities).sum() == pytest.approx(1, abs=1e-12)
 
 
 def plain_given_both(rows, left, right):
@@ -158,13 +160,13 @@ def test_recall_and_shared_characters():
     # First; second; one of three equal ones.
     assert tool.recall(scores, 1) == pytest.approx((1 + 0 + 1 / 3) / 3)
     assert tool.recall(scores, 2) == pytest.approx((1 + 1 + 2 / 3) / 3)
-    found = baselines.jaccard(["春眠不觉", "春春"], ["春天", "不春"])
-    np.testing.assert_allclose(found, [[1 / 5, 2 / 4], [1 / 2, 1 / 2]])
+    similarities = baselines.jaccard(["春眠不觉", "春春"], ["春天", "不春"])
+    np.testing.assert_allclose(similarities, [[1 / 5, 2 / 4], [1 / 2, 1 / 2]])
     pytest.importorskip("sklearn")
-    found = baselines.tf_idf(
+    similarities = baselines.tf_idf(
         ["春天", "天地", "天"], ["春天"], ["天春", "春天"], max_run=2
     )
-    assert found[0, 0] < found[0, 1] == pytest.approx(1)
+    assert similarities[0, 0] < similarities[0, 1] == pytest.approx(1)
     pytest.importorskip("sacrebleu")
     expected = 100 * math.prod((5 / 6, 4 / 5, 3 / 4, 2 / 3)) ** 0.25
     assert tool.bleu(["今天天气不好"], ["今天天气不错"]) == pytest.approx(expected)

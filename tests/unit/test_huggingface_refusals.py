@@ -67,8 +67,8 @@ def tensor_pickle(offset=0, shape=(4,), strides=(1,), count=16, storage=STORAGE)
 
 def opened(path):
     with ExitStack() as stack:
-        found = open_pytorch(Blob.of_file(path), stack)
-        return {name: tensor.read() for name, tensor in found.items()}
+        tensors = open_pytorch(Blob.of_file(path), stack)
+        return {name: tensor.read() for name, tensor in tensors.items()}
 
 
 def test_a_pickle_of_a_tensor_is_read(tmp_path):

@@ -1,4 +1,4 @@
-"""What is refused of presets of Keras-Hub's own RoFormerV2."""
+"""Refusals of presets of Keras-Hub's own RoFormerV2."""
 
 import pytest
 

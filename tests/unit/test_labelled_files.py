@@ -175,10 +175,10 @@ def test_plain_text_may_lack_the_fields_of_a_training(tmp_path):
     texts = written(tmp_path, "a.txt", "甲\n乙\n")
     table = written(tmp_path, "b.txt", "label\treview\n好\t甲\n坏\t乙\n")
     for fields in (("review", "label"), ("2", "1")):
-        found = read_table(texts, 1, fields, labelled=False, or_first=True)
-        assert found.texts == [("甲",), ("乙",)]
-        found = read_table(table, 1, fields, labelled=False, or_first=True)
-        assert found.texts[-2:] == [("甲",), ("乙",)]
+        examples = read_table(texts, 1, fields, labelled=False, or_first=True)
+        assert examples.texts == [("甲",), ("乙",)]
+        examples = read_table(table, 1, fields, labelled=False, or_first=True)
+        assert examples.texts[-2:] == [("甲",), ("乙",)]
         with pytest.raises(SourceError):
             read_table(texts, 1, fields, labelled=False)
 

@@ -43,8 +43,8 @@ def test_texts_of_several_requests_are_computed_together():
             queue.answer(["e", "f"], Kind("upper", upper)),
         )
 
-    found = run(test, observe=sizes.append)
-    assert found == [["A", "B"], ["C"], ["d"], ["E", "F"]]
+    answered = run(test, observe=sizes.append)
+    assert answered == [["A", "B"], ["C"], ["d"], ["E", "F"]]
     # Four are a batch, though a request has another one.
     assert sizes == [4, 1, 1]
 
@@ -153,12 +153,12 @@ def test_an_error_reaches_its_requests_and_the_queue_goes_on():
         raise ValueError("no")
 
     async def test(queue):
-        found = await asyncio.gather(
+        errors = await asyncio.gather(
             queue.answer([1], Kind("fail", fail)),
             queue.answer([2, 5], Kind("fail", fail)),
             return_exceptions=True,
         )
-        assert [str(error) for error in found] == ["no", "no"]
+        assert [str(error) for error in errors] == ["no", "no"]
         assert await queue.answer([3], Kind("same", same)) == [3]
         assert queue.waiting == 0
 

@@ -29,11 +29,11 @@ ROWS = {
 
 def read_all(place, rows):
     inputs, pieces = index_inputs(find_inputs(place), rows)
-    reader, found = Reader(inputs, ["t"]), []
+    reader, rows_read = Reader(inputs, ["t"]), []
     for piece in pieces:
         read = reader.read(piece)
-        found += zip(read.column("t"), read.numbers, read.lines, strict=True)
-    return found
+        rows_read += zip(read.column("t"), read.numbers, read.lines, strict=True)
+    return rows_read
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 100])
@@ -51,10 +51,10 @@ def test_files_follow_each_other(rows, tmp_path):
         parquet.write_table(table, tmp_path / f"{name}.parquet", row_group_size=3)
     texts = [f"1{row}" for row in range(5)] + [f"0{row}" for row in range(5)]
     for place in (tmp_path, f"{tmp_path}/*/*.parquet", f"file://{tmp_path}/[ab]/*"):
-        found = read_all(place, rows)
-        assert [text for text, _, _ in found] == texts
-        assert [number for _, number, _ in found] == list(range(10))
-        assert [line for _, _, line in found] == [1, 2, 3, 4, 5] * 2
+        rows_read = read_all(place, rows)
+        assert [text for text, _, _ in rows_read] == texts
+        assert [number for _, number, _ in rows_read] == list(range(10))
+        assert [line for _, _, line in rows_read] == [1, 2, 3, 4, 5] * 2
 
 
 def test_a_block_may_end_anywhere(tmp_path, monkeypatch):
@@ -166,10 +166,10 @@ def test_jobs_read_tables_as_commands_do(rows, tmp_path):
         (field,) = inputs.text_columns(options["fields"], ["text"])
         reader, read = Reader(inputs, [field]), {}
         for part in map(reader.read, pieces):
-            found = zip(part.lines, part.column(field), strict=True)
+            numbered_texts = zip(part.lines, part.column(field), strict=True)
             read |= {
                 line: text
-                for number, (line, text) in enumerate(found)
+                for number, (line, text) in enumerate(numbered_texts)
                 if number not in part.problems
             }
         assert read == texts, content

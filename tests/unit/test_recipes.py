@@ -204,11 +204,11 @@ MISMATCHED = ["dev_mismatched.tsv", "accuracy"]
 def test_the_paper_stands_next_to_what_was_measured(flags, head, paper):
     settings = read_settings(None, None, flags, "glue/mnli", "MNLI")
     files, figures = recipe_files(RECIPES["glue/mnli"], settings)
-    found = {
+    scores = {
         2e-5: {"valid": {"accuracy": 0.5}, "test": {"accuracy": 0.25}},
         3e-5: {"valid": {"accuracy": 0.625}, "test": {"accuracy": 0.5}},
     }
-    lines = format_recipe("glue/mnli", found, 3e-5, files, figures).splitlines()
+    lines = format_recipe("glue/mnli", scores, 3e-5, files, figures).splitlines()
     assert [line.split() for line in lines[1:]] == [
         head,
         ["rate", "2e-05", "50.0", "25.0"],

@@ -1,4 +1,4 @@
-"""What setup.cfg asks for: bounded above, and met by what is installed."""
+"""The requirements of setup.cfg are bounded above, and installed versions meet them."""
 
 import configparser
 import contextlib

@@ -58,10 +58,10 @@ def test_samples_equal_a_plain_loop(cuts, minimum):
     assert len(lengths) > 3 and min(lengths) >= minimum
     for steps, leaves, batch_size in WAYS:
         decoder = FakeDecoder(steps, leaves)
-        found = decode(decoder, prompts_of(minimum=minimum), config, batch_size)
-        assert ids_of(found) == expected
+        samples = decode(decoder, prompts_of(minimum=minimum), config, batch_size)
+        assert ids_of(samples) == expected
         # Whatever was cut, the score is that of the whole distribution.
-        for prompt, texts in zip(PROMPTS, found, strict=True):
+        for prompt, texts in zip(PROMPTS, samples, strict=True):
             for text in texts:
                 score = plain.score(DECODER, prompt, text.token_ids)
                 assert text.score == pytest.approx(score, abs=1e-9)
@@ -74,8 +74,8 @@ def test_greedy_equals_a_plain_loop(minimum):
     expected = [[plain.greedy(DECODER, ids, 20, **options)] for ids in PROMPTS]
     for steps, leaves, batch_size in WAYS:
         decoder = FakeDecoder(steps, leaves)
-        found = decode(decoder, prompts_of(minimum=minimum), config, batch_size)
-        assert ids_of(found) == expected
+        decoded = decode(decoder, prompts_of(minimum=minimum), config, batch_size)
+        assert ids_of(decoded) == expected
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.5, 2.0])
@@ -94,9 +94,9 @@ def test_beams_equal_a_plain_search(beams, minimum, penalty):
     ]
     for leaves, batch_size in ((False, 64), (True, 64), (True, 1)):
         decoder = FakeDecoder(1, leaves)
-        found = decode(decoder, prompts_of(minimum=minimum), config, batch_size)
-        assert ids_of(found) == [[text for _, text in texts] for texts in expected]
-        for texts, others in zip(found, expected, strict=True):
+        decoded = decode(decoder, prompts_of(minimum=minimum), config, batch_size)
+        assert ids_of(decoded) == [[text for _, text in texts] for texts in expected]
+        for texts, others in zip(decoded, expected, strict=True):
             scores = [text.score for text in texts]
             assert scores == sorted(scores, reverse=True)
             assert scores == pytest.approx([score for score, _ in others], abs=1e-9)
@@ -180,11 +180,11 @@ def test_a_stream_gives_each_token_as_soon_as_it_is_chosen(method):
     config = config_of(method=method, seed=6)
     (prompt,) = prompts_of(PROMPTS[:1], minimum=8)
     ((expected,),) = ids_of(decode(FakeDecoder(), [prompt], config))
-    decoder, found = FakeDecoder(), []
+    decoder, streamed = FakeDecoder(), []
     for number, token in enumerate(stream(decoder, prompt, config), start=1):
-        found.append(token)
+        streamed.append(token)
         assert len(decoder.rows) == number
-    assert found == expected
+    assert streamed == expected
 
 
 # === Random numbers ===

@@ -1,4 +1,4 @@
-"""What stands before the application of a server; nothing is loaded."""
+"""The limits in front of a server's application; nothing is loaded."""
 
 import asyncio
 import contextlib
@@ -53,12 +53,12 @@ def test_a_client_may_read_slowly_but_not_stop(stops):
         client.connect(address)
         client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         time.sleep(2.1 * stops)
-        found = 0
+        received = 0
         with contextlib.suppress(ConnectionError):
-            while found < len(BODY) and (part := client.recv(40_000)):
-                found += len(part)
+            while received < len(BODY) and (part := client.recv(40_000)):
+                received += len(part)
                 time.sleep(0.015)
-    assert (found >= len(BODY)) == (not stops)
+    assert (received >= len(BODY)) == (not stops)
 
 
 @pytest.mark.parametrize(

@@ -628,11 +628,11 @@ def test_no_byte_of_the_directory_hides_a_member(tmp_path):
             damaged[at] = value
             path.write_bytes(damaged)
             try:
-                found = contents(path)
+                members = contents(path)
                 verify_archive(path)
             except RoFormerError:
                 continue
-            assert found == wanted, (at, value)
+            assert members == wanted, (at, value)
 
 
 def test_a_large_zip_counts_its_members_elsewhere(tmp_path, monkeypatch):

@@ -14,8 +14,10 @@ CONTEXT = "她在北京，他在上海。"
 
 
 def question(text, *answers, **more):
-    own = [{"text": answer, "answer_start": CONTEXT.find(answer)} for answer in answers]
-    return {"question": text, "id": f"Q{text}", "answers": own, **more}
+    spans = [
+        {"text": answer, "answer_start": CONTEXT.find(answer)} for answer in answers
+    ]
+    return {"question": text, "id": f"Q{text}", "answers": spans, **more}
 
 
 def document(*questions, context=CONTEXT):

@@ -232,10 +232,10 @@ def test_a_label_is_the_same_class_in_every_container(values, names, kind, tmp_p
     for container in (*CELLS, *KEYED):
         labels = read_table(write(tmp_path, container, rows), 1).labels
         assert [parse_name(label) for label in labels] == names, container
-        own = kind if container in KEYED else str
-        assert label_kind(labels) is own
-        expected = values if own is not str else names
-        assert typed_names(map(parse_name, labels), own) == expected
+        expected_kind = kind if container in KEYED else str
+        assert label_kind(labels) is expected_kind
+        expected = values if expected_kind is not str else names
+        assert typed_names(map(parse_name, labels), expected_kind) == expected
 
 
 def test_rows_of_excel(tmp_path):
@@ -265,8 +265,8 @@ def test_semicolons_are_between_cells_where_no_comma_is(tmp_path):
         ('"好";"1"\n"不";"0"\n', ["好", "不"]),
     ):
         path.write_text(content, encoding="utf-8")
-        found = read_table(path, 1, skipped=[]).texts
-        assert found == [(text,) for text in texts]
+        rows = read_table(path, 1, skipped=[]).texts
+        assert rows == [(text,) for text in texts]
 
 
 def test_an_error_of_a_format_names_all(tmp_path):
@@ -307,8 +307,8 @@ def test_tags_and_spans_of_every_container(kind, text, label, tmp_path):
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
 def test_numbers_of_tags_have_the_names_that_datasets_stores(kind, tmp_path):
-    own = {"names": ["O", "B-PER", "B-LOC"], "_type": "ClassLabel"}
-    for feature in ({"feature": own, "_type": "List"}, [own]):
+    class_label = {"names": ["O", "B-PER", "B-LOC"], "_type": "ClassLabel"}
+    for feature in ({"feature": class_label, "_type": "List"}, [class_label]):
         stored = {"info": {"features": {"x": {}, "tags": feature}}}
         columns = {"x": [TOKENS], "tags": [[0, 0, 0, 2]]}
         table = pyarrow.table(columns).replace_schema_metadata(
@@ -316,5 +316,5 @@ def test_numbers_of_tags_have_the_names_that_datasets_stores(kind, tmp_path):
         )
         path = write_table(tmp_path, kind, table)
         for names in ((), NAMES):
-            found = read_table(path, 1, ("x", "tags"), has_tokens=True)
-            assert as_spans(found.labels[0], "她在New北京", None, names) == SPANS
+            examples = read_table(path, 1, ("x", "tags"), has_tokens=True)
+            assert as_spans(examples.labels[0], "她在New北京", None, names) == SPANS

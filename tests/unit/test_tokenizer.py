@@ -53,9 +53,9 @@ def answer(level, method, texts=(), pairs=None, rows=(), startswith=(), **option
     if method == "decode":
         return [tokenizer.decode(ids) for ids in rows]
     if method == "simplify":
-        simplified, kept = tokenizer.simplified(startswith)
+        simplified, kept_ids = tokenizer.simplified(startswith)
         assert simplified.level == "character"
-        return simplified.vocabulary, kept
+        return simplified.vocabulary, kept_ids
     answers = []
     for first, second in zip(texts, pairs or [None] * len(texts), strict=True):
         try:
@@ -203,9 +203,9 @@ def test_a_batch_holds_what_encode_gives(level, with_pairs, max_length, padding)
     }
     assert batch["offsets"].shape == (4, length, 2)
     for row, (token_ids, segment_ids) in enumerate(rows):
-        rest = [0] * (length - len(token_ids))
-        assert batch["token_ids"][row].tolist() == token_ids + rest
-        assert batch["segment_ids"][row].tolist() == segment_ids + rest
+        pads = [0] * (length - len(token_ids))
+        assert batch["token_ids"][row].tolist() == token_ids + pads
+        assert batch["segment_ids"][row].tolist() == segment_ids + pads
         assert encoder.decode(batch["token_ids"][row]) == encoder.decode(token_ids)
         assert not batch["offsets"][row, len(token_ids) :].any()
 

@@ -10,7 +10,7 @@ from roformer_keras.text.train_vocabulary import build_vocabulary
 
 
 def characters_of(*records, **options):
-    """What follows the special tokens."""
+    """The tokens after the special ones."""
     tokens, _ = build_vocabulary(records, **options)
     return tokens[106:]
 

@@ -25,7 +25,7 @@ DATE = re.compile(rf"(\d+) ({'|'.join(calendar.month_name[1:])}) (\d{{4}})")
 
 
 class Section(NamedTuple):
-    """What a section and its translation have in common."""
+    """The parts that a section shares with its translation."""
 
     level: int
     paragraphs: int
@@ -69,11 +69,11 @@ def sections_of(text, other):
     text = GENERATED.sub("", text)
     # Each block becomes a line, so that its comments are not taken for headings.
     text = FENCE.sub(
-        lambda found: f"\0{(found[1], without_comments(*found.groups()))}", text
+        lambda match: f"\0{(match[1], without_comments(*match.groups()))}", text
     )
     text = re.sub(rf"^.*\]\({re.escape(other)}[)#].*$", "", text, flags=re.M)
     parts = HEADING.split(text)[1:]
-    found = []
+    sections = []
     for level, title, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         lines = body.splitlines()
         prose = "\n".join(line for line in lines if line[:1] not in ("\0", "|"))
@@ -89,8 +89,8 @@ def sections_of(text, other):
             sorted(LINK.findall(body)),
             set(marks_of(prose)),
         )
-        found.append((title, section))
-    return found
+        sections.append((title, section))
+    return sections
 
 
 def anchors_of(text):
@@ -102,7 +102,7 @@ def anchors_of(text):
 
 
 def translate_link(link, page, read=read_page):
-    """Where the Chinese page must lead: to a Chinese page if there is one."""
+    """The link of the Chinese page: to a Chinese page if there is one."""
     if re.match(r"[a-z]+:", link):
         return link
     path, mark, anchor = link.partition("#")
@@ -119,14 +119,15 @@ def translate_link(link, page, read=read_page):
     return (path and chinese_name(path)) + mark + anchor
 
 
-def describe(one, two):
-    """What differs, without the members that are equal."""
-    if isinstance(one, set):
-        one, two = sorted(one - two), sorted(two - one)
-    elif isinstance(one, list) and len(one) == len(two):
-        unequal = [pair for pair in zip(one, two, strict=True) if pair[0] != pair[1]]
-        one, two = map(list, zip(*unequal, strict=True))
-    return f"{one}, in Chinese {two}"
+def describe(english, chinese):
+    """The differences of two values, without the members that are equal."""
+    if isinstance(english, set):
+        english, chinese = sorted(english - chinese), sorted(chinese - english)
+    elif isinstance(english, list) and len(english) == len(chinese):
+        pairs = zip(english, chinese, strict=True)
+        unequal = [pair for pair in pairs if pair[0] != pair[1]]
+        english, chinese = map(list, zip(*unequal, strict=True))
+    return f"{english}, in Chinese {chinese}"
 
 
 def compare_pages(page, read=read_page):

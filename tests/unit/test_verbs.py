@@ -61,11 +61,11 @@ def flags_of(add, *arguments):
 def test_a_command_has_the_options_of_its_verb(name):
     module, kind = find_commands()[name], VERBS[name]
     assert find_class(module.VERB) is kind
-    found = flags_of(_add_flags, module)
-    assert found.keys() - OTHER_FLAGS == {*kind.option_names()} - {"engine"}
+    flags = flags_of(_add_flags, module)
+    assert flags.keys() - OTHER_FLAGS == {*kind.option_names()} - {"engine"}
     for field in dataclasses.fields(kind):
         if field.init and field.name != "engine":
-            assert found[field.name].help, field.name
+            assert flags[field.name].help, field.name
     lines = ROOT / "roformer_keras" / "cli" / f"{module.__name__.split('.')[-1]}.py"
     assert len(lines.read_text(encoding="utf-8").splitlines()) <= 60
 
@@ -90,8 +90,8 @@ def test_a_route_has_the_options_of_its_verb(kind):
     assert left_out - shared <= options
     assert route.renamed.keys() | route.changes.keys() <= options
     expected = {route.renamed.get(name, name) for name in options - left_out}
-    found = {*request_model(kind, route).model_fields}
-    assert found - OTHER_FIELDS[kind.name] == expected
+    fields = {*request_model(kind, route).model_fields}
+    assert fields - OTHER_FIELDS[kind.name] == expected
     assert {*VERBS.values()} == {*ROUTES}
 
 
@@ -99,12 +99,12 @@ def test_a_new_option_is_one_field(monkeypatch):
     """As in CONTRIBUTING.md: command, job on Ray, dataset, HTTP, and the method."""
     monkeypatch.setattr(writing, "Generate", Repeating)
     command = importlib.import_module("roformer_keras.cli.generate")
-    found = flags_of(_add_flags, command)["repetition_penalty"]
-    assert found.option_strings == ["--repetition-penalty"]
-    assert found.help.startswith("logits of tokens that are there are divided by it")
-    assert found.type("1.5") == 1.5
+    flag = flags_of(_add_flags, command)["repetition_penalty"]
+    assert flag.option_strings == ["--repetition-penalty"]
+    assert flag.help.startswith("logits of tokens that are there are divided by it")
+    assert flag.type("1.5") == 1.5
     with pytest.raises(argparse.ArgumentTypeError, match="a finite number above 0"):
-        found.type("0")
+        flag.type("0")
     # The job of a command, in this process and on Ray.
     for engine in ("keras", "ray"):
         flags = {"repetition_penalty": 1.5, "engine": engine, "output": "out"}
@@ -112,10 +112,10 @@ def test_a_new_option_is_one_field(monkeypatch):
         assert isinstance(verb, Repeating)
         assert verb.arguments()["repetition_penalty"] == 1.5
     monkeypatch.setattr(dataset, "Generate", Repeating)
-    given = []
-    monkeypatch.setattr(dataset, "map_texts", lambda *of, **options: given.append(of))
+    calls = []
+    monkeypatch.setattr(dataset, "map_texts", lambda *of, **options: calls.append(of))
     dataset.generate(None, "x", repetition_penalty=1.5)
-    assert given[0][1].arguments()["repetition_penalty"] == 1.5
+    assert calls[0][1].arguments()["repetition_penalty"] == 1.5
     route = ROUTES[Generate]
     body = request_model(Repeating, route)(prompt="今", repetition_penalty=1.5)
     assert route.options(body, Repeating) == {"repetition_penalty": 1.5}
@@ -126,8 +126,8 @@ def test_a_new_option_is_one_field(monkeypatch):
 def test_options_of_one_name_are_those_of_the_last_class():
     """A job names its engines, of which a verb has some."""
     classes = [Generate, find_class(layouts.JOB)]
-    found = flags_of(add_flags, lambda: None, None, None, classes)
-    assert "ray" in found["engine"].choices
+    flags = flags_of(add_flags, lambda: None, None, None, classes)
+    assert "ray" in flags["engine"].choices
     assert (
         "ray"
         not in flags_of(add_flags, lambda: None, None, None, [Generate])[

@@ -309,15 +309,15 @@ class Bert4keras(Writer):
         tokenizer = self.keep(make_tokenizer, self.folder)
         sentence = self.sentence()
         inputs = list(tokenizer.encode(sentence, maxlen=self.longest))
-        found = sampler.random_sample(inputs, count, topp=DRAWING["top_p"])
-        texts = [sentence, *({tokenizer.decode(ids) for ids in found} - {sentence})]
+        samples = sampler.random_sample(inputs, count, topp=DRAWING["top_p"])
+        texts = [sentence, *({tokenizer.decode(ids) for ids in samples} - {sentence})]
         rows = zip(*map(tokenizer.encode, texts), strict=True)
         batch = [sequence_padding(ids) for ids in rows]
         vectors = sampler.encoder.predict(batch, verbose=0)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         order = np.argsort(-(vectors[1:] @ vectors[0]))[:NEAREST]
         assert len([texts[i + 1] for i in order]) == min(NEAREST, len(texts) - 1)
-        return {"tokens a text": sum(map(len, found)) / len(found)}
+        return {"tokens a text": sum(map(len, samples)) / len(samples)}
 
     def warm_up(self, method, count, source=None):
         """Loads the model and writes a few tokens; its graph takes any length."""

@@ -1,4 +1,4 @@
-"""What the benchmarks share: sides in worker processes, turns and tables.
+"""The common part of the benchmarks: sides in worker processes, turns and tables.
 
 The sides of a comparison work in turn, each in its own process. What a side does is
 done once before it counts, because the first call compiles. Figures are medians of the
@@ -60,7 +60,7 @@ class Side(types.SimpleNamespace):
         self.folder = Path(self.folder)
 
     def keep(self, make, *key):
-        """What `make(*key)` returned at the first call with this key."""
+        """The result of `make(*key)` at the first call with this key."""
         if (made := (make.__name__, *key)) not in self._kept:
             self._kept[made] = make(*key)
         return self._kept[made]
@@ -142,13 +142,13 @@ def take_turns(
 
 def medians(turns: Mapping[str, Sequence[Mapping]], amount: float = 1) -> dict:
     """Name of a run -> `seconds` of its turns, other medians, `rate` of an amount."""
-    found = {}
+    by_run = {}
     for name, own in turns.items():
         numbers = [key for key, x in own[0].items() if isinstance(x, int | float)]
         figures = {key: statistics.median(turn[key] for turn in own) for key in numbers}
         figures["rate"] = amount / figures["seconds"]
-        found[name] = figures | {"seconds": [turn["seconds"] for turn in own]}
-    return found
+        by_run[name] = figures | {"seconds": [turn["seconds"] for turn in own]}
+    return by_run
 
 
 def compare(
@@ -179,7 +179,7 @@ def check_samples(turns: Mapping):
 
 
 def ratios(figures: Mapping, run: str, other: str | None) -> list[float]:
-    """How many times as fast as the other run each turn of a run was; or nothing."""
+    """The speed of each turn of a run divided by that of the other run; or nothing."""
     if run == other or other not in figures:
         return []
     ours, theirs = figures[run]["seconds"], figures[other]["seconds"]
@@ -214,9 +214,15 @@ def print_runs(title: str, unit: str, figures: Mapping, theirs: str | None = THE
         shares = shares_of_limit(figures, name)
         share = f"{statistics.median(shares):.0%}" if shares else ""
         rate = show(scale / run["rate"] if scale else run["rate"])
-        more = [show(run[key]) if key in run else "" for key in others]
+        other_cells = [show(run[key]) if key in run else "" for key in others]
         rows.append(
-            [name, rate, share, show_ratios(ratios(figures, name, theirs)), *more]
+            [
+                name,
+                rate,
+                share,
+                show_ratios(ratios(figures, name, theirs)),
+                *other_cells,
+            ]
         )
     times = f"times {theirs}" if theirs else ""
     print_table(title, (unit, "of its products", times, *others), rows)

@@ -78,10 +78,10 @@ def main(arguments=None):
             runs = {
                 name: Run(side, "run_twice", (script,)) for name, side in RUNS.items()
             }
-            found = compare(benchmark, runs, script, "s", fresh=True)
-            ratio = found[theirs]["again"] / found[ours]["again"]
+            figures = compare(benchmark, runs, script, "s", fresh=True)
+            ratio = figures[theirs]["again"] / figures[ours]["again"]
             print(f"{script}, once more: {ours} is {ratio:.2f} times as fast")
-            benchmark.save(script, found)
+            benchmark.save(script, figures)
     return 0
 
 
@@ -136,12 +136,12 @@ class Real(Side):
         """A sample of what a script computes, and seconds of both times."""
         # A script's process starts with its first import.
         start = time.perf_counter()
-        found = getattr(self, script)()
+        sample = getattr(self, script)()
         first = time.perf_counter() - start
         start = time.perf_counter()
         getattr(self, script)()
         again = time.perf_counter() - start
-        return {"seconds": first, "again": again, "sample": found}
+        return {"seconds": first, "again": again, "sample": sample}
 
     def features(self):
         encoder = self.keep(self.part, sides.Bert4keras)
@@ -185,8 +185,8 @@ class Ours(Real):
             module = importlib.import_module(f"{PACKAGE}.{name}")
             sys.modules[f"bert4keras.{name}"] = module
         imported = time.perf_counter() - start
-        found = super().run_twice(script)
-        return {**found, "seconds": imported + found["seconds"]}
+        figures = super().run_twice(script)
+        return {**figures, "seconds": imported + figures["seconds"]}
 
 
 SIDES = {"bert4keras": Real, "roformer_keras": Ours}

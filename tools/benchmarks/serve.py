@@ -137,9 +137,9 @@ def running(options):
 async def ask(port, method, path):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-    found = await read_answer(reader)
+    answer = await read_answer(reader)
     writer.close()
-    return found
+    return answer
 
 
 async def read_answer(reader):
@@ -190,10 +190,10 @@ class Load:
                 self._check(at * self.count, json.loads(content)["data"])
         writer.close()
 
-    def _check(self, first, found):
-        vectors = [base64.b64decode(one["embedding"]) for one in found]
-        found = np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)
-        worst = np.abs(found - self.expected[first : first + self.count]).max()
+    def _check(self, first, data):
+        content = [base64.b64decode(row["embedding"]) for row in data]
+        vectors = np.frombuffer(b"".join(content), "<f4").reshape(len(content), -1)
+        worst = np.abs(vectors - self.expected[first : first + self.count]).max()
         assert worst < 1e-4, f"a text from {first} on differs by {worst}"
 
 
@@ -209,16 +209,16 @@ def rate_of_encode(model, texts, batch, seconds):
 
 def row_of(clients, batch, turns, memory):
     """Medians of turns; each rate is compared with that of `encode` before it."""
-    rates, alone, found = zip(*turns, strict=True)
-    statuses = sum((Counter(turn["statuses"]) for turn in found), Counter())
+    rates, alone, under_load = zip(*turns, strict=True)
+    statuses = sum((Counter(turn["statuses"]) for turn in under_load), Counter())
     return {
         "clients": clients,
         "texts/s": round(statistics.median(rates), 1),
         "texts a batch": batch,
         "encode of as many, texts/s": round(statistics.median(alone), 1),
         "share": round(statistics.median(map(lambda a, b: a / b, rates, alone)), 2),
-        "p50 ms": round(statistics.median(turn["p50"] for turn in found), 1),
-        "p99 ms": round(statistics.median(turn["p99"] for turn in found), 1),
+        "p50 ms": round(statistics.median(turn["p50"] for turn in under_load), 1),
+        "p99 ms": round(statistics.median(turn["p99"] for turn in under_load), 1),
         "other statuses": {k: v for k, v in statuses.items() if k != 200} or "none",
         "MB": memory,
     }

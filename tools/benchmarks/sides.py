@@ -144,7 +144,7 @@ class RoFormer(EncodeSide):
 
 
 class Exported(EncodeSide):
-    """What `export_model` wrote, on the runtime of its format; ids in, no texts."""
+    """An export of `export_model` on the runtime of its format; ids in, no texts."""
 
     def model(self, dtype):
         from roformer_keras.export import load_exported

@@ -43,8 +43,10 @@ def main(arguments=None):
         for level in VOCABULARIES:
             vocabulary = str(getattr(options, level))
             runs = {name: Run(name, "encode", (vocabulary, level)) for name in SIDES}
-            found = compare(benchmark, runs, level, "lines/s", len(lines), "bert4keras")
-            benchmark.save(level, found)
+            figures = compare(
+                benchmark, runs, level, "lines/s", len(lines), "bert4keras"
+            )
+            benchmark.save(level, figures)
 
 
 class Tokenizer(Side):

@@ -22,18 +22,18 @@ class Seen:
         runs = _hash_runs(row)
         if not len(runs):
             return False
-        places = np.searchsorted(self._runs, runs).clip(max=len(self._runs) - 1)
-        return bool(np.mean(self._runs[places] == runs) >= KNOWN_SHARE)
+        positions = np.searchsorted(self._runs, runs).clip(max=len(self._runs) - 1)
+        return bool(np.mean(self._runs[positions] == runs) >= KNOWN_SHARE)
 
 
 def _hash_runs(row):
     """A number for each `RUN` consecutive tokens: uint64 `(len(row) - RUN + 1,)`."""
     count = max(0, len(row) - RUN + 1)
-    found = np.zeros(count, "uint64")
+    hashes = np.zeros(count, "uint64")
     for offset in range(RUN):
         tokens = row[offset : offset + count].astype("uint64")
-        found = found * np.uint64(6364136223846793005) + tokens
-    return found
+        hashes = hashes * np.uint64(6364136223846793005) + tokens
+    return hashes
 
 
 def char_codes(text):
@@ -87,11 +87,13 @@ class KneserNey:
 
     def log_probabilities(self, texts) -> np.ndarray:
         """Natural logarithms, of each token except the first of each text."""
-        found = np.full(len(texts.tokens), 1 / self._size)
+        probabilities = np.full(len(texts.tokens), 1 / self._size)
         for n, level in enumerate(self._levels, start=1):
             ends = texts.ends(n)
-            found[ends] = level.interpolate(texts.grams(n, self._size), found[ends])
-        return np.log(found[texts.depths > 0])
+            probabilities[ends] = level.interpolate(
+                texts.grams(n, self._size), probabilities[ends]
+            )
+        return np.log(probabilities[texts.depths > 0])
 
 
 class _Level:
@@ -128,14 +130,14 @@ def _discounts(counts):
     n1, n2, n3, n4 = (np.count_nonzero(counts == n) for n in (1, 2, 3, 4))
     if min(n1, n2, n3, n4):
         y = n1 / (n1 + 2 * n2)
-        found = [0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
-        if min(found[1:]) > 0:
-            return np.array(found)
+        discounts = [0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
+        if min(discounts[1:]) > 0:
+            return np.array(discounts)
     return np.array([0, 0.5, 1, 1.5])
 
 
 class Neighbours:
-    """How probable a token is between two neighbours, with Witten-Bell smoothing.
+    """Probabilities of a token between two neighbours, with Witten-Bell smoothing.
 
     The first and last tokens of a text are neighbours only. `frequency` is the share of
     each of the `size` tokens of the vocabulary.
@@ -144,16 +146,18 @@ class Neighbours:
     def __init__(self, texts, size):
         is_last = np.append(texts.depths[1:] == 0, True)
         at = np.flatnonzero((texts.depths > 0) & ~is_last)
-        left, own, right = (texts.tokens[at + shift] for shift in (-1, 0, 1))
+        left, tokens, right = (texts.tokens[at + shift] for shift in (-1, 0, 1))
         self._size = size
-        self._after = _Followers(left, own, size)
-        self._before = _Followers(right, own, size)
-        self._between = _Followers(left * size + right, own, size)
-        counts = np.bincount(own, minlength=size)
-        self.frequency = counts / len(own)
+        self._after = _Followers(left, tokens, size)
+        self._before = _Followers(right, tokens, size)
+        self._between = _Followers(left * size + right, tokens, size)
+        counts = np.bincount(tokens, minlength=size)
+        self.frequency = counts / len(tokens)
         self._right_frequency = np.bincount(right, minlength=size) / len(right)
         # How many different tokens are to the right of each token.
-        self._kinds = np.bincount(np.unique(own * size + right) // size, minlength=size)
+        self._kinds = np.bincount(
+            np.unique(tokens * size + right) // size, minlength=size
+        )
         self._totals = np.maximum(counts + self._kinds, 1)
 
     def given_left(self, left):
@@ -167,17 +171,17 @@ class Neighbours:
 
         The lower order is proportional to P(token | left) P(right | token).
         """
-        found = self.given_left(left)
+        probabilities = self.given_left(left)
         if right is None or not self._right_frequency[right]:
-            return found
+            return probabilities
         counts = self._kinds * self._right_frequency[right]
         tokens, seen = self._before.find(right)
         counts[tokens] += seen
-        found = found * counts / self._totals
-        found /= found.sum()
+        probabilities = probabilities * counts / self._totals
+        probabilities /= probabilities.sum()
         if left is None:
-            return found
-        return self._between.smooth(left * self._size + right, found)
+            return probabilities
+        return self._between.smooth(left * self._size + right, probabilities)
 
 
 class _Followers:
@@ -199,9 +203,9 @@ class _Followers:
         tokens, counts = self.find(context)
         if not len(tokens):
             return lower
-        found = len(tokens) * lower
-        found[tokens] += counts
-        return found / (counts.sum() + len(tokens))
+        weights = len(tokens) * lower
+        weights[tokens] += counts
+        return weights / (counts.sum() + len(tokens))
 
 
 def guess(neighbours, masked, hidden, mask_id):

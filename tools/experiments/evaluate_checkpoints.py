@@ -1,4 +1,4 @@
-"""What a trained checkpoint reaches on held-out texts, compared with baselines.
+"""Evaluates a trained checkpoint on held-out texts, compared with baselines.
 
     python -m tools.experiments.evaluate_checkpoints sim roformer-sim-char.zip \\
         --config sim.toml --names classical modern
@@ -127,14 +127,14 @@ def evaluate_lm(options):
     train, whole, dropped = token_rows(settings, rows_of, options)
     texts = [text[:length] for text in whole]
     targets = np.concatenate([text[1:] for text in texts])
-    found = {Path(options.checkpoint).stem: model_log_probabilities(model, texts)}
+    by_model = {Path(options.checkpoint).stem: model_log_probabilities(model, texts)}
     corpus, held_out = baselines.Texts(train), baselines.Texts(texts)
     for order, name in enumerate(("unigrams", "bigrams", "trigrams"), start=1):
         ngrams = baselines.KneserNey(corpus, order, tokenizer.vocabulary_size)
-        found[name] = ngrams.log_probabilities(held_out)
+        by_model[name] = ngrams.log_probabilities(held_out)
     cut = np.mean([len(text) > length for text in whole])
     rows = {}
-    for name, log_probabilities in found.items():
+    for name, log_probabilities in by_model.items():
         mean = -float(log_probabilities.mean())
         rows[name] = [math.exp(mean), mean / math.log(2)]
     note = (
@@ -154,8 +154,8 @@ def evaluate_sim(options):
     pairs, train, dropped = held_out_pairs(settings, options)
     model = load("RoFormerSim", options.checkpoint)
     first, second = ([pair[side] for pair in pairs] for side in (0, 1))
-    one, other = options.names
-    ways = (f"{one} → {other}", f"{other} → {one}")
+    source, target = options.names
+    ways = (f"{source} → {target}", f"{target} → {source}")
     scores = {
         Path(options.checkpoint).stem: model.encode(first, max_length=length)
         @ model.encode(second, max_length=length).T,
@@ -202,29 +202,29 @@ def records(settings, part):
 
 def token_rows(settings, rows_of, options):
     """Rows of ids of training; held-out ones that it lacks; how many it has."""
-    found, train = (
+    held_out, train = (
         [row for record in records(settings, part) for row in rows_of(record)]
         for part in ("held_out", "train")
     )
     # [CLS] and [SEP] alone are not a text.
-    found = [row for row in found if len(row) > 2]
+    held_out = [row for row in held_out if len(row) > 2]
     seen = baselines.Seen(row[1:-1] for row in train)
-    fresh = [row for row in found if not seen.knows(row[1:-1])]
-    return train, draw(fresh, options), len(found) - len(fresh)
+    fresh = [row for row in held_out if not seen.knows(row[1:-1])]
+    return train, draw(fresh, options), len(held_out) - len(fresh)
 
 
 def held_out_pairs(settings, options):
     """Pairs without repeated texts, the texts of the training part, dropped pairs."""
-    found = [pair for pair in records(settings, "held_out") if all(pair)]
+    complete = [pair for pair in records(settings, "held_out") if all(pair)]
     train = [text for record in records(settings, "train") for text in record]
     seen, once = baselines.Seen(map(baselines.char_codes, train)), set()
     pairs = []
-    for pair in found:
+    for pair in complete:
         known = any(seen.knows(baselines.char_codes(text)) for text in pair)
         if once.isdisjoint(pair) and not known:
             pairs.append(pair)
         once.update(pair)
-    return draw(pairs, options, CANDIDATES), train, len(found) - len(pairs)
+    return draw(pairs, options, CANDIDATES), train, len(complete) - len(pairs)
 
 
 def left_out(dropped):
@@ -289,12 +289,12 @@ def model_guesses(model, masked, hidden):
 
 def model_log_probabilities(model, texts):
     """Natural logarithms, of each token except the first of each text."""
-    found = []
+    log_probabilities = []
     for text, logits in zip(texts, logits_of(model, texts), strict=True):
         logits, targets = logits[:-1].astype("float64"), text[1:]
-        own = logits[np.arange(len(targets)), targets]
-        found.append(own - scipy.special.logsumexp(logits, axis=-1))
-    return np.concatenate(found)
+        of_targets = logits[np.arange(len(targets)), targets]
+        log_probabilities.append(of_targets - scipy.special.logsumexp(logits, axis=-1))
+    return np.concatenate(log_probabilities)
 
 
 def counterparts(model, texts, length, num_beams):
@@ -312,9 +312,9 @@ def counterparts(model, texts, length, num_beams):
 
 
 def recall(scores, k):
-    """How often column i is among the k highest of row i; equal scores share places."""
-    own = np.diag(scores)[:, None]
-    better, equal = (scores > own).sum(axis=1), (scores == own).sum(axis=1)
+    """Share of rows i whose column i is among their k highest; ties share places."""
+    matching = np.diag(scores)[:, None]
+    better, equal = (scores > matching).sum(axis=1), (scores == matching).sum(axis=1)
     return float(np.clip((k - better) / equal, 0, 1).mean())
 
 

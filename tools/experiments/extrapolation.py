@@ -87,11 +87,11 @@ class Extrapolation(language_models.DocumentExperiment):
         model = language_models.make_models(RoFormerCausalLM, *sizes)[name]
 
         def measure(method, model, divisor=1):
-            found = self.measure(model, name, method == "cut", divisor)
+            bin_losses = self.measure(model, name, method == "cut", divisor)
             run = {"method": method, "seed": seed}
             losses.extend(
                 {**run, "position": number * BIN, "loss": float(loss)}
-                for number, loss in enumerate(found)
+                for number, loss in enumerate(bin_losses)
             )
 
         first, second = self.training.stages
@@ -139,24 +139,24 @@ class Extrapolation(language_models.DocumentExperiment):
         ends = [short]
         while ends[-1] < long:
             ends.append(min(2 * ends[-1], long))
-        found = {}
+        by_method = {}
         for method in LABELS:
             _, values = curves(losses, "position", "loss", method=method)
-            found[method] = [
+            by_method[method] = [
                 {"from": start, "to": end}
                 | spread(values[:, start // BIN : end // BIN].mean(axis=1).tolist())
                 for start, end in itertools.pairwise([0, *ends])
             ]
-        return {"losses": found}
+        return {"losses": by_method}
 
     def report(self, results):
-        found = results["losses"]
+        by_method = results["losses"]
         first, second = self.training.stages
-        bands = next(iter(found.values()))
+        bands = next(iter(by_method.values()))
         columns = ["positions", *(f"{b['from'] + 1} to {b['to']}" for b in bands)]
         rows = [
             [LABELS[method][0], *(f"{b['mean']:.3f} ({b['spread']:.3f})" for b in own)]
-            for method, own in found.items()
+            for method, own in by_method.items()
         ]
         return (
             f"{markdown(columns, rows)}\n\nLoss in nats per token: mean and range of "
@@ -168,13 +168,13 @@ class Extrapolation(language_models.DocumentExperiment):
 
 def make_inputs(name, token_ids, length, divisor=1):
     """The inputs of a model of `make_models`, whose table has `length` rows."""
-    zeros, places = np.zeros_like(token_ids), np.arange(token_ids.shape[1])
+    zeros, numbers = np.zeros_like(token_ids), np.arange(token_ids.shape[1])
     if name == "absolute":
         # The segment table is the table of positions, and nothing is rotated.
-        segments = zeros + np.minimum(places, length - 1).astype("int32")
+        segments = zeros + np.minimum(numbers, length - 1).astype("int32")
         positions = zeros
     else:
-        segments, positions = zeros, zeros + places / divisor
+        segments, positions = zeros, zeros + numbers / divisor
     return {
         "token_ids": token_ids,
         "segment_ids": segments,

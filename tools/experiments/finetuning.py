@@ -114,17 +114,17 @@ class Finetuning(Experiment):
             run = {"model": name, "seed": seed, "first_loss": float(first["loss"])}
             print(f"first loss {run['first_loss']:.6f}", flush=True)
             if name == "roformer_keras":
-                found = train_here(model, make_batch, batches, options.epochs)
+                figures = train_here(model, make_batch, batches, options.epochs)
                 answers = task.answer(model, self.texts["test"])
             else:
                 job = self.make_job(model, rows, targets, batches, folder)
                 job |= {"first_loss": run["first_loss"], "seed": seed}
                 trainer = "tools.reference.training:Trainer"
                 with reference_worker(trainer, {"job": job}) as worker:
-                    found = worker.call("train")
-                answers = task.decode(model, rows["test"], found.pop("answers"))
+                    figures = worker.call("train")
+                answers = task.decode(model, rows["test"], figures.pop("answers"))
         run["score"] = task.score(model, self.labels["test"], answers)
-        return [[run | found]]
+        return [[run | figures]]
 
     def make_job(self, model, rows, targets, batches, folder):
         """The same training for `tools.reference.training`."""
@@ -160,9 +160,12 @@ class Finetuning(Experiment):
     def summarize(self, runs):
         summary = {}
         for model in MODELS:
-            own = [run for run in runs if run["model"] == model]
-            seconds = statistics.mean(run["seconds"] for run in own)
-            summary[model] = {**spread([r["score"] for r in own]), "seconds": seconds}
+            model_runs = [run for run in runs if run["model"] == model]
+            seconds = statistics.mean(run["seconds"] for run in model_runs)
+            summary[model] = {
+                **spread([r["score"] for r in model_runs]),
+                "seconds": seconds,
+            }
         return {"runs": runs, "summary": summary}
 
     def report(self, results):
@@ -259,7 +262,7 @@ class Entities(Classification):
         return model.extract(texts, verbose=0)
 
     def decode(self, model, rows, answers):
-        found = []
+        entities = []
         for number, tags in enumerate(answers):
             # `[CLS]` and `[SEP]` have no tag.
             names = ["O", *(model.tags[tag] for tag in tags), "O"]
@@ -267,8 +270,8 @@ class Entities(Classification):
                 rows.span(number, start, end - 1, label, score=1.0)
                 for start, end, label in spans_of_tags(names)
             ]
-            found.append(spans)
-        return found
+            entities.append(spans)
+        return entities
 
     def score(self, model, labels, answers):
         spans = [spans_of_tags(tags) for tags in labels]
@@ -314,11 +317,11 @@ def make_batches(lengths, epochs, seed):
     batches = TextBatches(
         lengths, lambda numbers, more: numbers, BATCH_SIZE, shuffle=True, seed=seed
     )
-    found = []
+    all_batches = []
     for _ in range(epochs):
-        found += [batches[number] for number in range(len(batches))]
+        all_batches += [batches[number] for number in range(len(batches))]
         batches.on_epoch_end()
-    return found
+    return all_batches
 
 
 def train_here(model, make_batch, batches, epochs):

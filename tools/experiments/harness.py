@@ -158,11 +158,11 @@ class LossCurves(Experiment):
         return [[{"model": name, "seed": seed, **row} for row in rows]]
 
     def summarize(self, rows):
-        found = {}
+        models = {}
         for name in self.names:
             steps, losses = curves(rows, "step", "validation_loss", model=name)
             _, speeds = curves(rows, "step", "tokens_per_second", model=name)
-            found[name] = {
+            models[name] = {
                 "steps": steps,
                 "mean": losses.mean(axis=0).tolist(),
                 "spread": np.ptp(losses, axis=0).tolist(),
@@ -170,25 +170,25 @@ class LossCurves(Experiment):
                 "tokens_per_second": float(np.median(speeds)),
             }
         compared = {
-            name: compare_losses(found[name], found[other])
+            name: compare_losses(models[name], models[other])
             for name, other in self.baselines.items()
-            if name in found and other in found
+            if name in models and other in models
         }
-        return {"models": found, "compared": compared}
+        return {"models": models, "compared": compared}
 
     def report(self, results):
         found, (stage,) = results["models"], self.training.stages
         first = next(iter(found.values()))
         steps, seeds = first["steps"], len(first["seeds"])
         # The points of a curve that are nearest to its quarters.
-        places = [-(-len(steps) * quarter // 4) - 1 for quarter in range(1, 5)]
-        places = list(dict.fromkeys(places))
-        columns = ["steps", *(f"{steps[i]:,}" for i in places)]
+        quarters = [-(-len(steps) * quarter // 4) - 1 for quarter in range(1, 5)]
+        quarters = list(dict.fromkeys(quarters))
+        columns = ["steps", *(f"{steps[i]:,}" for i in quarters)]
         columns += [*(f"seed {seed}" for seed in range(seeds)), "tokens/s"]
         rows = [
             [
                 self.styles[name][0],
-                *(f"{one['mean'][i]:.3f} ({one['spread'][i]:.3f})" for i in places),
+                *(f"{one['mean'][i]:.3f} ({one['spread'][i]:.3f})" for i in quarters),
                 *(f"{losses[-1]:.3f}" for losses in one["seeds"]),
                 f"{one['tokens_per_second']:,.0f}",
             ]
@@ -236,7 +236,7 @@ def describe_model(training, stage) -> str:
 
 def fit(model, stage, title, batches, validation=None, intervals=20) -> list[dict]:
     """Trains for the steps of a stage; rows of losses and speed of training alone."""
-    interval, found, losses, seconds = max(1, stage.steps // intervals), [], [], 0.0
+    interval, rows, losses, seconds = max(1, stage.steps // intervals), [], [], 0.0
     for step in tqdm(range(1, stage.steps + 1), desc=title, unit=" steps"):
         batch, start = next(batches), time.perf_counter()
         losses.append(model.train_on_batch(*batch, return_dict=True)["loss"])
@@ -255,9 +255,9 @@ def fit(model, stage, title, batches, validation=None, intervals=20) -> list[dic
             )
             row["validation_loss"] = evaluated["loss"]
         tokens = len(losses) * stage.batch_size * stage.length
-        found.append({**row, "tokens_per_second": tokens / seconds})
+        rows.append({**row, "tokens_per_second": tokens / seconds})
         losses, seconds = [], 0.0
-    return found
+    return rows
 
 
 def curves(rows, x: str, y: str, **where):

@@ -113,14 +113,16 @@ class Documents:
 
     def rows(self, generator, count, tokens):
         """Rows that start anywhere in a document, every place equally likely."""
-        places = self._lengths - tokens + 1
-        return self._take(generator, count, tokens, places, step=1)
+        starts = self._lengths - tokens + 1
+        return self._take(generator, count, tokens, starts, step=1)
 
     def windows(self, generator, max_count, tokens):
         """Rows that do not overlap: `max_count`, or as many as there are."""
-        places = self._lengths // tokens
-        count = min(max_count, max(0, places.sum()))
-        return self._take(generator, count, tokens, places, step=tokens, replace=False)
+        window_counts = self._lengths // tokens
+        count = min(max_count, max(0, window_counts.sum()))
+        return self._take(
+            generator, count, tokens, window_counts, step=tokens, replace=False
+        )
 
     def _take(self, generator, count, tokens, places, step, **options):
         """Rows at drawn places, of which a document has so many, `step` apart."""

@@ -106,13 +106,13 @@ class Lengths(Experiment):
     def summarize(self, runs):
         lengths = []
         for length in self.names:
-            own = [run for run in runs if run["length"] == length]
+            length_runs = [run for run in runs if run["length"] == length]
             lengths.append(
                 {
                     "length": length,
-                    **spread([run["accuracy"] for run in own]),
+                    **spread([run["accuracy"] for run in length_runs]),
                     "baseline": baseline(length, *self.passages.draw("test", 0)),
-                    "seconds": statistics.mean(run["seconds"] for run in own),
+                    "seconds": statistics.mean(run["seconds"] for run in length_runs),
                 }
             )
         counts = {
@@ -168,17 +168,19 @@ class Passages:
     def draw(self, part, seed):
         """Texts (A, B, C) and labels, `"B"` or `"C"`, as the ranker takes them."""
         generator = np.random.default_rng([part == "test", seed])
-        documents, found = self.documents[part], []
+        documents, passages = self.documents[part], []
         for _ in range(getattr(self.settings, part)):
-            own, other = generator.choice(len(documents), 2, replace=False)
-            a, b = generator.choice(len(documents[own]), 2, replace=False)
+            document, other = generator.choice(len(documents), 2, replace=False)
+            a, b = generator.choice(len(documents[document]), 2, replace=False)
             c = generator.integers(len(documents[other]))
-            found.append((documents[own][a], documents[own][b], documents[other][c]))
+            passages.append(
+                (documents[document][a], documents[document][b], documents[other][c])
+            )
         # The label is the one more similar to A.
-        swapped = generator.random(len(found)) < 0.5
+        swapped = generator.random(len(passages)) < 0.5
         texts = [
             (a, c, b) if is_swapped else (a, b, c)
-            for (a, b, c), is_swapped in zip(found, swapped, strict=True)
+            for (a, b, c), is_swapped in zip(passages, swapped, strict=True)
         ]
         return texts, ["C" if is_swapped else "B" for is_swapped in swapped]
 

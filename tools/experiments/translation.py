@@ -200,24 +200,28 @@ class Translation(Experiment):
         return [[{**run, **row} for row in curve], [{**run, **figures}]]
 
     def summarize(self, rows, runs):
-        found = {}
+        scores = {}
         for kind in KINDS:
-            own = [run for run in runs if run["kind"] == kind]
-            found[kind] = spread([run["test_bleu"] for run in own])
-        return {"runs": runs, "summary": found}
+            kind_runs = [run for run in runs if run["kind"] == kind]
+            scores[kind] = spread([run["test_bleu"] for run in kind_runs])
+        return {"runs": runs, "summary": scores}
 
     def report(self, results):
-        runs, found = results["runs"], results["summary"]
+        runs, summary = results["runs"], results["summary"]
         seeds = [f"seed {seed}" for seed in range(self.options.seeds)]
         table = []
         for kind, (label, *_) in KINDS.items():
-            own = [run for run in runs if run["kind"] == kind]
-            scores = [*found[kind]["seeds"], found[kind]["mean"], found[kind]["spread"]]
-            loss = statistics.mean(run["valid_loss"] for run in own)
-            speed = statistics.median(run["tokens_per_second"] for run in own)
+            kind_runs = [run for run in runs if run["kind"] == kind]
+            scores = [
+                *summary[kind]["seeds"],
+                summary[kind]["mean"],
+                summary[kind]["spread"],
+            ]
+            loss = statistics.mean(run["valid_loss"] for run in kind_runs)
+            speed = statistics.median(run["tokens_per_second"] for run in kind_runs)
             scores = [f"{score:.2f}" for score in scores]
             table.append([label, *scores, f"{loss:.3f}", f"{speed:,.0f}"])
-        difference = found["rotary"]["mean"] - found["sinusoidal"]["mean"]
+        difference = summary["rotary"]["mean"] - summary["sinusoidal"]["mean"]
         columns = ["positions", *seeds, "mean", "range", "validation loss", "tokens/s"]
         texts = self.texts
         return (
@@ -290,7 +294,7 @@ class Validation(keras.callbacks.Callback):
 
 def read_files(texts, folder):
     """Part -> pairs of lines of two files."""
-    found = {}
+    parts = {}
     for part in PARTS:
         sides = [list(read_lines(str(folder / x))) for x in getattr(texts, part)]
         if len({len(side) for side in sides}) != 1:
@@ -299,8 +303,8 @@ def read_files(texts, folder):
                 f"{', '.join(str(len(side)) for side in sides)}"
             )
         pairs = [(a.strip(), b.strip()) for (_, a), (_, b) in zip(*sides, strict=True)]
-        found[part] = list(filter(all, pairs))[: getattr(texts, f"{part}_pairs")]
-    return found
+        parts[part] = list(filter(all, pairs))[: getattr(texts, f"{part}_pairs")]
+    return parts
 
 
 def read_table_parts(texts, folder):

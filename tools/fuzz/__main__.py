@@ -55,7 +55,7 @@ _MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 @dataclass
 class Report:
-    """What became of a target."""
+    """The results of a target."""
 
     runs: int = 0
     seconds: float = 0.0
@@ -104,7 +104,7 @@ class Fuzzing:
         return reports
 
     def replay(self, name: str, folder: Path) -> str | None:
-        """What is found if an input is tried again; None for nothing."""
+        """The finding if an input is tried again; None without one."""
         with _Process(self._options) as process:
             try:
                 worker = process.start(self._targets[name].needs_keras)
@@ -176,8 +176,8 @@ class Fuzzing:
 def _find_library(said: str) -> str | None:
     """The library whose code ran last, by what a process said at its end."""
     # The thread that crashed, or hangs, comes last.
-    found = re.findall(r'first\):\n  File "[^"]*site-packages/(\w+)/', said)
-    return found[-1] if found else None
+    libraries = re.findall(r'first\):\n  File "[^"]*site-packages/(\w+)/', said)
+    return libraries[-1] if libraries else None
 
 
 class _Process:
@@ -258,9 +258,9 @@ def main(arguments=None):
                 maker.call("make", made)
         fuzzing = Fuzzing(options.findings, made)
         if options.replay:
-            found = fuzzing.replay(names[0], options.replay)
-            print(found or "no finding")
-            return int(found is not None)
+            finding = fuzzing.replay(names[0], options.replay)
+            print(finding or "no finding")
+            return int(finding is not None)
         return fuzz_all(fuzzing, names, options)
 
 

@@ -75,8 +75,8 @@ def mutate_zip(draw: random.Random, data: bytes) -> bytes:
     """A zip with another member, name or header; its CRCs are right."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = [(info, archive.read(info)) for info in archive.infolist()]
-    place = draw.randrange(len(members))
-    info, content = members[place]
+    number = draw.randrange(len(members))
+    info, content = members[number]
     how = draw.random()
     if how < 0.75:
         inside = {i.filename: c for i, c in members}
@@ -86,7 +86,7 @@ def mutate_zip(draw: random.Random, data: bytes) -> bytes:
             inside[info.filename] = mutate_file(draw, info.filename, content)
         members = [(i, inside[i.filename]) for i, _ in members]
     elif how < 0.8:
-        members.pop(place)
+        members.pop(number)
     elif how < 0.85:
         other = zipfile.ZipInfo(draw.choice(("x", "a/b", "vocab.txt", "../x", "é/")))
         members.append((other, content))
@@ -111,13 +111,13 @@ def mutate_index(draw: random.Random, data: bytes) -> bytes:
     """An index with another key, entry or block; the checksums of blocks are right."""
     if draw.random() < 0.5:
         table = list(tensor_bundle._table_entries(data))
-        place = draw.randrange(len(table))
-        key, value = table[place]
+        number = draw.randrange(len(table))
+        key, value = table[number]
         if draw.random() < 0.3:
             key = mutate_bytes(draw, key)
         else:
             value = mutate_bytes(draw, value)
-        table[place] = key, value
+        table[number] = key, value
         if draw.random() < 0.7:
             table.sort()
         return tensor_bundle._encode_table(table)
@@ -134,7 +134,7 @@ def mutate_index(draw: random.Random, data: bytes) -> bytes:
 
 
 def _blocks(data):
-    """Where the blocks of an index lie; the last is the index of the others."""
+    """The positions of the blocks of an index; the last is the index of the others."""
     at = len(data) - tensor_bundle._FOOTER_SIZE
     start, size, at = tensor_bundle._read_handle(data, at)
     yield start, start + size
@@ -159,8 +159,8 @@ def _change_tensor(draw, name, files):
         if key == graph:
             length, at = protobuf.read_varint(shard[start:end], 0)
             text = shard[start + at + 4 : end]
-            place = draw.randrange(length)
-            text = text[:place] + draw.randbytes(1) + text[place + 1 :]
+            offset = draw.randrange(length)
+            text = text[:offset] + draw.randbytes(1) + text[offset + 1 :]
             number = length.to_bytes(4, "little")
             length_crc = tensor_bundle._masked_crc32c(number).to_bytes(4, "little")
             part = shard[start : start + at] + length_crc + text
@@ -182,7 +182,7 @@ def _change_tensor(draw, name, files):
 def mutate_safetensors(draw: random.Random, data: bytes) -> bytes:
     """A file with another header, whose length is right."""
     size = int.from_bytes(data[:8], "little")
-    header, rest = data[8 : 8 + size], data[8 + size :]
+    header, values = data[8 : 8 + size], data[8 + size :]
     content = json.loads(header)
     metadata = content.get("__metadata__", {})
     if metadata and draw.random() < 0.5:
@@ -195,7 +195,7 @@ def mutate_safetensors(draw: random.Random, data: bytes) -> bytes:
         header = json.dumps({**content, "__metadata__": metadata}).encode()
     else:
         header = mutate_json(draw, header)
-    return len(header).to_bytes(8, "little") + header + rest
+    return len(header).to_bytes(8, "little") + header + values
 
 
 # === HDF5 ===

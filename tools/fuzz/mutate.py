@@ -63,10 +63,10 @@ def _write_integer(draw, data):
 
 def _repeat(draw, data):
     """A part of the data in another place, or many times."""
-    start, place = (draw.randrange(len(data) + 1) for _ in range(2))
+    start, target = (draw.randrange(len(data) + 1) for _ in range(2))
     part = data[start : start + draw.choice((1, 4, 16, 256))]
     times = draw.choice((1, 1, 2, 1000)) if len(part) < 17 else 1
-    return data[:place] + part * times + data[place:]
+    return data[:target] + part * times + data[target:]
 
 
 def random_text(draw: random.Random, longest: int = 40, surrogates=True) -> str:
@@ -110,15 +110,15 @@ def mutate_text_bytes(draw: random.Random, data: bytes) -> bytes:
 def mutate_toml(draw: random.Random, data: bytes) -> bytes:
     """A TOML file with another value, or changed as a text."""
     text = data.decode("utf-8", "surrogateescape")
-    places = list(_TOML_VALUE.finditer(text))
-    if not places or draw.random() < 0.3:
+    matches = list(_TOML_VALUE.finditer(text))
+    if not matches or draw.random() < 0.3:
         return mutate_text_bytes(draw, data)
     values = [x for x in JSON_VALUES if x is not None and not isinstance(x, dict)]
     # JSON has other names for NaN and infinity.
     value = json.dumps(draw.choice(values)).replace("NaN", "nan")
     value = value.replace("Infinity", "inf")
-    changes = (value, value, draw.choice(TOML_VALUES), draw.choice(places)[0])
-    start, end = draw.choice(places).span()
+    changes = (value, value, draw.choice(TOML_VALUES), draw.choice(matches)[0])
+    start, end = draw.choice(matches).span()
     text = text[:start] + draw.choice(changes) + text[end:]
     return text.encode("utf-8", "surrogateescape")
 

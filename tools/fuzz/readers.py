@@ -65,13 +65,13 @@ def _use_all(folder: Path):
 def _convert(source, target):
     """Writes a format; what was written is read again, or nothing is left."""
     # In another folder, where a hidden file would be seen.
-    place = target.parent / "written"
-    place.mkdir(exist_ok=True)
-    before = sorted(place.iterdir())
+    written = target.parent / "written"
+    written.mkdir(exist_ok=True)
+    before = sorted(written.iterdir())
     try:
-        made = convert(source, place / target.name, verbose=0)
+        made = convert(source, written / target.name, verbose=0)
     except RoFormerError:
-        left = [p.name for p in place.iterdir() if p not in before]
+        left = [p.name for p in written.iterdir() if p not in before]
         expect(not left, "an error leaves no file", left)
         raise
     with open_checkpoint(made) as checkpoint:
@@ -87,7 +87,7 @@ def _read_adapter(folder: Path):
 
 
 def _open_export(folder: Path):
-    """What an `export.json` says is refused, or its network is missed."""
+    """An `export.json` is refused, or its network is missing."""
     from roformer_keras.export import ServedEncoder, ServedGenerator
 
     served = ServedGenerator if is_served_generator(folder) else ServedEncoder
@@ -112,7 +112,7 @@ _CLASSES = ("RoFormerBackbone", "RoFormerMaskedLM", "RoFormerSeq2Seq")
 
 
 def _from_config(folder: Path):
-    """What Keras does with the config of a file that it loads."""
+    """Reads the config of a file as Keras does when it loads it."""
     import keras
 
     import roformer_keras

@@ -1,4 +1,4 @@
-"""What fuzzing starts from: files of the tests, and presets that are made once."""
+"""The inputs that fuzzing starts from: files of the tests, and presets made once."""
 
 import functools
 import io
@@ -53,12 +53,12 @@ def small_members() -> Files:
 def bundle() -> Files:
     """An unpacked checkpoint of bert4keras."""
     names = ("bert_config.json", "vocab.txt")
-    found = small_members()
-    return {n: d for n, d in found.items() if n in names or "ckpt." in n}
+    members = small_members()
+    return {n: d for n, d in members.items() if n in names or "ckpt." in n}
 
 
 def object_checkpoint(name: str) -> Files:
-    """What `save_weights` of tf.keras wrote, with its configuration."""
+    """A file of `save_weights` of tf.keras, with its configuration."""
     files = read_files(SAVED / name)
     return {**files, "bert_config.json": small_members()["bert_config.json"]}
 
@@ -72,8 +72,8 @@ def hdf5(name: str) -> Files:
 def huggingface() -> list[Files]:
     """Folders of Transformers in each format, and one of sentence-transformers."""
     names = ("encoder", "masked-lm", "masked-lm-bin", "causal-lm", "tagger")
-    place = ROOT / "tests" / "data" / "huggingface"
-    folders = [read_files(place / name) for name in names]
+    source = ROOT / "tests" / "data" / "huggingface"
+    folders = [read_files(source / name) for name in names]
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "x")
         convert(SIM, target, format="sentence-transformers", verbose=0)
@@ -161,15 +161,15 @@ class Maker:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         import roformer_keras as package
 
-        place = Path(folder)
+        target = Path(folder)
         for class_name in ("RoFormerBackbone", "RoFormerMaskedLM"):
             model = getattr(package, class_name).from_preset(SMALL)
-            model.save_to_preset(place / class_name)
+            model.save_to_preset(target / class_name)
         model.quantize("int8")
-        model.save_to_preset(place / "quantized")
+        model.save_to_preset(target / "quantized")
         for name, options in TASKS.items():
             task = getattr(package, name).from_preset(SMALL, **options)
-            task.save_to_preset(place / name)
+            task.save_to_preset(target / name)
         tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "天", "地", "玄", "黄"]
         config = package.Seq2SeqConfig(
             vocabulary_size=len(tokens),
@@ -180,11 +180,11 @@ class Maker:
         )
         seq2seq = package.RoFormerSeq2Seq(config)
         seq2seq.tokenizer = package.RoFormerTokenizer(tokens)
-        seq2seq.save_to_preset(place / "RoFormerSeq2Seq")
+        seq2seq.save_to_preset(target / "RoFormerSeq2Seq")
         for name in ("lm.keras", "lm.weights.h5", "lm.safetensors", "half.safetensors"):
             dtype = "float16" if name.startswith("half") else "float32"
-            package.convert(SMALL, place / name, dtype=dtype, verbose=0)
-        task.save(place / "task.keras")
+            package.convert(SMALL, target / name, dtype=dtype, verbose=0)
+        task.save(target / "task.keras")
 
 
 # === Texts, tables, settings ===

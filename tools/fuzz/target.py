@@ -1,4 +1,4 @@
-"""What is fuzzed: a record of a target, and the error of a broken promise."""
+"""The record of a target that is fuzzed, and the error of a broken promise."""
 
 import random
 from collections.abc import Callable, Sequence

@@ -270,13 +270,13 @@ def _packed_tables():
     for row in (["text", "label"], ["甲，乙", 1], [2.5, True]):
         book.active.append(row)
     book.save(sheet)
-    found = [{"a.parquet": whole.getvalue()}, {"a.xlsx": sheet.getvalue()}]
+    tables = [{"a.parquet": whole.getvalue()}, {"a.xlsx": sheet.getvalue()}]
     for new in (ipc.new_file, ipc.new_stream):
         stream = io.BytesIO()
         with new(stream, table.schema) as writer:
             writer.write_table(table)
-        found.append({"a.arrow": stream.getvalue()})
-    return found
+        tables.append({"a.arrow": stream.getvalue()})
+    return tables
 
 
 def _read_choices(folder: Path):

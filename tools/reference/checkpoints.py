@@ -230,9 +230,9 @@ def write_golden(scratch, output, version):
             "outputs": answer["outputs"],
         }
         for batch, paths in zip(inputs[case], job["batches"], strict=True):
-            found = {**inputs[case][batch], **np.load(paths["outputs"])}
-            select_columns(found)
-            for key, value in found.items():
+            golden = {**inputs[case][batch], **np.load(paths["outputs"])}
+            select_columns(golden)
+            for key, value in golden.items():
                 arrays[f"{case}/{batch}/{key}"] = value
     info = {key: x for key, x in info.items() if key not in ("op", "ok", "seconds")}
     metadata = {**info, "cases": cases, "unsupported": unsupported}

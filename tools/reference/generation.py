@@ -99,7 +99,7 @@ def write(output):
 
 
 def write_model(name, seed):
-    """What is stored for a model, and the logits of its first greedy case."""
+    """The stored values of a model, and the logits of its first greedy case."""
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as scratch:
         reference = Reference(name, Path(scratch))
@@ -113,7 +113,7 @@ def write_model(name, seed):
     # the texts of the second.
     trial, _ = search_greedily([], 1)
     stop_ids = choose_stop_ids([row["ids"] for row in trial["cases"][0]["outputs"]])
-    found, logits = search_greedily(stop_ids, None)
+    greedy_search, logits = search_greedily(stop_ids, None)
     stop = stop_ids[0]
     beams, _ = search_prompts(
         reference, beam, BEAM_LENGTHS, beam_cases(reference, stop), rng
@@ -123,7 +123,7 @@ def write_model(name, seed):
         "source": source,
         "kwargs": keywords,
         "sharpened": sharpened,
-        "greedy": found,
+        "greedy": greedy_search,
         "beam": beams,
         "steps": STORED_STEPS,
         "beam_search": search_with_bert4keras(reference, stop, rng),
@@ -183,8 +183,8 @@ class Reference:
         if new:
             logits = self.logits(np.repeat([prompt], len(new), axis=0), written[new])
             logits = log_softmax(logits.astype("float64"), axis=-1)
-            found = zip(new, logits, strict=True)
-            self.known.update((keys[i], values) for i, values in found)
+            computed = zip(new, logits, strict=True)
+            self.known.update((keys[i], values) for i, values in computed)
         return np.array([self.known[key] for key in keys])
 
     def counted(self, prompt):
@@ -303,7 +303,7 @@ def greedy_cases(reference, stop_ids):
 
 def beam_cases(reference, stop):
     common = {"min_length": 0, "max_length": 17 if reference.unilm else 22}
-    found = [
+    cases = [
         {
             **common,
             "num_beams": beams,
@@ -313,10 +313,10 @@ def beam_cases(reference, stop):
         for beams in (1, 3, 5)
         for penalty in (0.0, 1.0)
     ]
-    found.append({**found[3], "length_penalty": 0.6, "stop_ids": [stop]})
+    cases.append({**cases[3], "length_penalty": 0.6, "stop_ids": [stop]})
     # Until min_length [SEP] is suppressed, and the other stop token is written.
-    found.append({**found[3], "min_length": 8 if reference.unilm else 15})
-    return found
+    cases.append({**cases[3], "min_length": 8 if reference.unilm else 15})
+    return cases
 
 
 def search_prompts(reference, search, lengths, cases, rng):
@@ -328,16 +328,16 @@ def search_prompts(reference, search, lengths, cases, rng):
         for position in ZEROS.get(length, ()):
             prompt[position] = 0
         reference.known.clear()
-        found = []
+        searched = []
         for case in cases:
             ids, score, margin, steps = search(reference, prompt, **case)
             if margin < MARGIN:
                 break
-            found.append(({"ids": ids, "score": np.round(score, 6).tolist()}, steps))
+            searched.append(({"ids": ids, "score": np.round(score, 6).tolist()}, steps))
         else:
             prompts.append(prompt)
-            outputs.append([output for output, _ in found])
-            logits.append(found[0][1])
+            outputs.append([output for output, _ in searched])
+            logits.append(searched[0][1])
     cases = [
         {**case, "outputs": list(column)}
         for case, column in zip(cases, zip(*outputs, strict=True), strict=True)
@@ -346,7 +346,7 @@ def search_prompts(reference, search, lengths, cases, rng):
 
 
 def search_with_bert4keras(reference, stop, rng, count=200, num_beams=4):
-    """What bert4keras's beam_search returns, and its summed log-probability."""
+    """The result of bert4keras's beam_search, and its summed log-probability."""
     limit = 12 if reference.unilm else 20
     prompts, outputs = [], []
     for _ in range(count):

@@ -155,11 +155,11 @@ class _Asker:
 
     def call(self, module, name, arguments):
         self._start()
-        given = [self._argument(one) for one in arguments]
+        inputs = [self._argument(one) for one in arguments]
         if name in ("all",):
-            given[0] = self.K.cast(given[0], "bool")
-        found = getattr(module, name)(*given)
-        return self._numbers(found)
+            inputs[0] = self.K.cast(inputs[0], "bool")
+        output = getattr(module, name)(*inputs)
+        return self._numbers(output)
 
     def _numbers(self, found):
         return np.round(np.asarray(self.K.eval(found), "float64"), 6)
@@ -169,9 +169,11 @@ class _Asker:
 
     def layer(self, layers, name, options, given):
         self._start()
-        given = ("x", (2, 3, 4)) if given is ... else given
-        several = isinstance(given, list)
-        inputs = [self._argument(one) for one in (given if several else [given])]
+        arguments = ("x", (2, 3, 4)) if given is ... else given
+        several = isinstance(arguments, list)
+        inputs = [
+            self._argument(one) for one in (arguments if several else [arguments])
+        ]
         layer = getattr(layers, name)(**options)
         layer(inputs if several else inputs[0])
         self._with_weights(layer)

@@ -76,7 +76,7 @@ def conditional_random_field(rng):
     scores = normal(rng, BATCH, LENGTH, TAGS, scale=2)
     transitions = normal(rng, TAGS, TAGS)
     tags = rng.integers(TAGS, size=(BATCH, LENGTH)).astype("int32")
-    found = {"scores": scores, "transitions": transitions, "tags": tags}
+    arrays = {"scores": scores, "transitions": transitions, "tags": tags}
 
     def make_layer(multiplier):
         layer = ConditionalRandomField(lr_multiplier=multiplier)
@@ -96,22 +96,22 @@ def conditional_random_field(rng):
         dense = plain.dense_loss(tf.one_hot(tags, TAGS), masked)
         np.testing.assert_array_equal(dense, row_losses)
         np.testing.assert_allclose(scaled_loss, loss, rtol=1e-6)
-        found[f"{name}/mask"] = mask
-        found[f"{name}/loss"] = row_losses
-        found[f"{name}/accuracy"] = plain.sparse_accuracy(tags, masked)
+        arrays[f"{name}/mask"] = mask
+        arrays[f"{name}/loss"] = row_losses
+        arrays[f"{name}/accuracy"] = plain.sparse_accuracy(tags, masked)
         if name == "holes":
             continue
-        found[f"{name}/scores_gradient"] = tape.gradient(loss, watched)
+        arrays[f"{name}/scores_gradient"] = tape.gradient(loss, watched)
         (weights,) = plain.trainable_weights
-        found[f"{name}/transitions_gradient"] = tape.gradient(loss, weights)
+        arrays[f"{name}/transitions_gradient"] = tape.gradient(loss, weights)
         (weights,) = scaled.trainable_weights
-        found[f"{name}/scaled_gradient"] = tape.gradient(scaled_loss, weights)
+        arrays[f"{name}/scaled_gradient"] = tape.gradient(scaled_loss, weights)
         decoder = ViterbiDecoder(transitions)
         path = np.full((BATCH, LENGTH), -1, "int32")
         for row, size in enumerate(mask.sum(axis=1)):
             path[row, :size] = decoder.decode(scores[row, :size].copy())
-        found[f"{name}/path"] = path
-    return found
+        arrays[f"{name}/path"] = path
+    return arrays
 
 
 def pointers(rng):
@@ -119,7 +119,7 @@ def pointers(rng):
     from bert4keras.layers import EfficientGlobalPointer, GlobalPointer
 
     x = normal(rng, BATCH, LENGTH, HIDDEN)
-    found = {"x": x, "mask": PADDED}
+    arrays = {"x": x, "mask": PADDED}
     for name, arguments in POINTERS.items():
         layer_class = (
             GlobalPointer if name.startswith("global") else EfficientGlobalPointer
@@ -128,10 +128,10 @@ def pointers(rng):
         layer(x)
         weights = [normal(rng, *w.shape, scale=0.5) for w in layer.weights]
         layer.set_weights(weights)
-        found.update({f"{name}/{i}": weight for i, weight in enumerate(weights)})
-        found[f"{name}/all"] = layer(x)
-        found[f"{name}/masked"] = layer(x, mask=tf.constant(PADDED))
-    return found
+        arrays.update({f"{name}/{i}": weight for i, weight in enumerate(weights)})
+        arrays[f"{name}/all"] = layer(x)
+        arrays[f"{name}/masked"] = layer(x, mask=tf.constant(PADDED))
+    return arrays
 
 
 def many_labels(rng):

@@ -262,7 +262,7 @@ def difference(new, old) -> float:
 
 
 def content(path):
-    """What is in a file, as values of JSON and arrays."""
+    """The content of a file, as values of JSON and arrays."""
     if path.suffix == ".npz":
         with np.load(path) as file:
             return {name: file[name] for name in file.files if name != "metadata"}

@@ -131,14 +131,14 @@ def write(output):
     }
     cases, fits = make_cases(plain | single | pairs | CHAINS), make_cases(FITS)
     arrays = random_arrays(rng)
-    found = {
+    steps = {
         name: take_steps(optimizers, *case, arrays) for name, case in cases.items()
     }
     trained = train_all(optimizers, fits, rng)
     metadata = {"variables": list(VARIABLES), "saved": SAVED}
     metadata |= {"cases": cases, "fits": fits}
     path = output / "data" / "bert4keras" / "optimizers.npz"
-    save_golden(path, metadata, arrays | found | trained)
+    save_golden(path, metadata, arrays | steps | trained)
 
 
 def random_arrays(rng):
@@ -209,10 +209,10 @@ def train_all(optimizers, fits, rng):
     # Token 0 is in no batch: its gradient is zero.
     ids = rng.integers(1, TOKENS, size=(BATCHES, ROWS, LENGTH)).astype("int32")
     labels = rng.integers(0, 3, size=(BATCHES, ROWS)).astype("int32")
-    found = {"fit/ids": ids, "fit/labels": labels}
+    arrays = {"fit/ids": ids, "fit/labels": labels}
     model = make_model(keras.layers, keras.models.Model)
     start = [rng.normal(size=w.shape).astype("float32") for w in model.weights]
-    found["fit/start"] = flat(start)
+    arrays["fit/start"] = flat(start)
     for name, case in fits.items():
         model = make_model(keras.layers, keras.models.Model)
         model.set_weights(start)
@@ -223,5 +223,5 @@ def train_all(optimizers, fits, rng):
             model.train_on_batch(*batch)
         if hasattr(optimizer, "apply_ema_weights"):
             optimizer.apply_ema_weights()
-        found[f"fit/{name}"] = flat(model.get_weights())
-    return found
+        arrays[f"fit/{name}"] = flat(model.get_weights())
+    return arrays

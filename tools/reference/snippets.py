@@ -75,7 +75,7 @@ def answers(package):
 
 def of_snippets(package):
     snippets = importlib.import_module(f"{package}.snippets")
-    found = {
+    results = {
         "calls": [
             getattr(snippets, name)(*copy.deepcopy(arguments))
             for name, arguments in CALLS
@@ -85,23 +85,23 @@ def of_snippets(package):
     # Sequences of several axes.
     rows = [random.randint(9, size=size) for size in ((2, 3, 2), (1, 4, 2))]
     equal = [rows[0][:, :2], rows[1][:, :2]]
-    found["axes"] = [
+    results["axes"] = [
         snippets.sequence_padding(equal),
         snippets.sequence_padding(rows, seq_dims=2, value=-1, mode="pre"),
         snippets.sequence_padding(rows, [3, 2], seq_dims=2),
     ]
     matrix = random.randn(4, 6)
-    found["resized"] = [
+    results["resized"] = [
         snippets.orthogonally_resize(matrix, shape)
         for shape in ((4, 6), (8, 6), (3, 9), (10, 4))
     ]
     scores = random.randn(5, 3)
-    found["viterbi"] = [
+    results["viterbi"] = [
         snippets.ViterbiDecoder(matrix[:3, :3], *ends).decode(scores.copy())
         for ends in ((), ([0], [2]), ([1], None))
     ]
-    found["softmax"] = snippets.softmax(matrix, axis=0)
-    return {**found, **of_decoders(snippets), **of_generators(snippets)}
+    results["softmax"] = snippets.softmax(matrix, axis=0)
+    return {**results, **of_decoders(snippets), **of_generators(snippets)}
 
 
 def of_decoders(snippets):
@@ -157,7 +157,7 @@ def of_generators(snippets):
                     yield [[batch], batch]
                     batch = []
 
-    found = []
+    results = []
     for data, options in (
         (list(range(7)), {"batch_size": 3}),
         (map(int, range(9)), {"batch_size": 2, "buffer_size": 4}),
@@ -165,10 +165,10 @@ def of_generators(snippets):
         np.random.seed(3)
         samples = Samples(data, **options)
         batches = samples.__iter__(random=True)
-        found.append([samples.steps, samples.buffer_size, list(batches)])
+        results.append([samples.steps, samples.buffer_size, list(batches)])
     samples = Samples(list(range(5)), 2)
-    found.append([next(samples.fortest()), next(samples.forfit(False)), len(samples)])
-    return {"generators": found}
+    results.append([next(samples.fortest()), next(samples.forfit(False)), len(samples)])
+    return {"generators": results}
 
 
 def of_tokenizers(package):
@@ -177,12 +177,12 @@ def of_tokenizers(package):
     tokens, keep = tokenizers.load_vocab(
         vocabulary, simplified=True, startswith=["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     )
-    found = {"simplified": [list(tokens), keep]}
-    found["each"] = [
+    results = {"simplified": [list(tokens), keep]}
+    results["each"] = [
         of_tokenizer(tokenizers.Tokenizer(vocabulary, **arguments(options)))
         for options in TOKENIZERS
     ]
-    return found
+    return results
 
 
 def arguments(options):

@@ -232,8 +232,8 @@ class Trainer:
 
     def answers(self):
         """Answers to the test rows, in their order."""
-        found = []
+        decoded = []
         for number, length in enumerate(self.test.lengths):
             outputs = self.task.model.predict_on_batch(self.test.batch([number]))
-            found.append(self.task.answer(outputs, length))
-        return found
+            decoded.append(self.task.answer(outputs, length))
+        return decoded
