@@ -27,10 +27,10 @@ def test_a_part_is_measured_and_the_table_written(tmp_path, monkeypatch, capsys)
     # The other parts are not measured yet.
     assert benchmark.main(arguments) == 0
     assert page.read_text(encoding="utf-8") == f"a\n{PLACE}b\n"
-    assert "not measured: generate, step, load" in capsys.readouterr().err
+    assert "not measured: texts, generate, step, load" in capsys.readouterr().err
     figures = json.loads(target.read_text(encoding="utf-8"))
     others = {"date": "2026-11-01", "processor": "3 cores of X"}
-    figures |= dict.fromkeys(("generate", "step", "load"), others)
+    figures |= dict.fromkeys(("texts", "generate", "step", "load"), others)
     target.write_text(json.dumps(figures))
     page.write_text(benchmark.BEGIN.format("all"), encoding="utf-8")
     assert benchmark.main([*arguments, "--table"]) == 2
