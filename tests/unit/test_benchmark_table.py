@@ -47,7 +47,8 @@ def test_a_part_is_measured_and_the_table_written(tmp_path, monkeypatch, capsys)
         "",
     ]
     assert lines[-3].startswith("1 November 2026 to ")
-    assert "; 3 cores of X: `python -m tools.benchmark`" in lines[-3]
+    assert "3 cores of X; " in lines[-3]
+    assert lines[-3].endswith(": `python -m tools.benchmark`")
     measured = json.loads(target.read_text(encoding="utf-8"))["keras"]
     assert measured["predict"]["32x128"] == runs and "cores of" in measured["processor"]
     monkeypatch.setitem(benchmark.PARTS, "keras", ("encode", ("fail",)))
