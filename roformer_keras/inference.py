@@ -16,7 +16,6 @@ from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.extras import is_installed
 from roformer_keras.layers.block import RoFormerBlock
 from roformer_keras.layers.fused import fused, runs_on_cpu
-from roformer_keras.layers.long_attention import predicting
 from roformer_keras.processes import refuse_forked_process
 from roformer_keras.types import Engine, Shape
 
@@ -241,8 +240,7 @@ class Inference:
         """
 
         def with_masks(inputs):
-            with predicting():
-                outputs = call(inputs, training=False)
+            outputs = call(inputs, training=False)
             flat = keras.tree.flatten(outputs)
             return outputs, list(map(quirks.mask_of, flat))
 

@@ -108,6 +108,7 @@ def probabilities(model, **options):
     return model.predict(TEXTS, verbose=0, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_every_method_gives_what_keras_gives(name):
     class_name, options, ask = CASES[name]
@@ -116,6 +117,7 @@ def test_every_method_gives_what_keras_gives(name):
     check_engines(model, ask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIM_CASES)
 def test_vectors_of_sim(name):
     check_engines(roformer_keras.RoFormerSim.from_preset(SIM), SIM_CASES[name])
@@ -146,6 +148,7 @@ def test_every_verb_has_the_engines():
             kind.of({"source": "x", "engine": "tensorrt"})
 
 
+@pytest.mark.slow
 def test_integers_are_close_and_not_equal():
     model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
     texts = ["今天天气不错", "学而时习之，不亦说乎？", "春眠不觉晓"]
@@ -177,6 +180,7 @@ def programs(model):
     return [name for name in inference_of(model)._kept if " of openvino" in name]
 
 
+@pytest.mark.slow
 def test_a_model_that_is_trained_between_calls_is_computed_by_keras(classifier):
     ids = classifier.tokenizer(TEXTS)
     kernel, seen = classifier.get_layer("classes").kernel, []
@@ -205,6 +209,7 @@ def test_training_drops_the_program_and_the_values_it_was_made_of(classifier):
     assert inference_of(classifier)._values is None
 
 
+@pytest.mark.slow
 def test_auto_is_keras_where_openvino_cannot_compute(caplog):
     half = RoFormerMaskedLM.from_preset(CHARACTER, dtype="float16")
     assert half.engine == "keras"
@@ -237,6 +242,7 @@ def test_the_log_names_the_engine_once(classifier, caplog):
     assert caplog.messages == ["computing texts with the engine 'openvino'"]
 
 
+@pytest.mark.slow
 def test_bfloat16_is_as_far_from_float32_as_that_of_keras():
     texts = ["今天天气不错", "学而时习之，不亦说乎？", "春眠不觉晓"]
     exact = roformer_keras.RoFormerSim.from_preset(SIM).encode(texts, engine="keras")
@@ -249,6 +255,7 @@ def test_bfloat16_is_as_far_from_float32_as_that_of_keras():
     assert gaps[1] <= max(1.5 * gaps[0], 1e-3)
 
 
+@pytest.mark.slow
 def test_weights_that_are_no_numbers_are_an_error(classifier):
     kernel = classifier.get_layer("classes").kernel
     kernel.assign(np.full(kernel.shape, np.nan))
@@ -257,6 +264,7 @@ def test_weights_that_are_no_numbers_are_an_error(classifier):
             probabilities(classifier, engine=engine)
 
 
+@pytest.mark.slow
 def test_a_text_that_is_written_is_greedily_the_same():
     model = roformer_keras.RoFormerCausalLM.from_preset(GPT)
     options = {"method": "greedy", "max_new_tokens": 8, "stop_tokens": ()}

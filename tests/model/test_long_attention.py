@@ -50,6 +50,7 @@ def outputs_and_gradients(layer, mask, shape):
     return [np.array(value) for value in compute(texts())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("shape", [(None, None, 16), (2, LENGTH, 16)])
 def test_training(short, monkeypatch, name, shape):
@@ -63,6 +64,7 @@ def test_training(short, monkeypatch, name, shape):
         np.testing.assert_allclose(value, other, atol=3e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_prediction(short, monkeypatch, name, dtype):

@@ -229,6 +229,7 @@ def test_a_preset_that_lies_about_its_layers(tmp_path, int8):
             load_model(folder)
 
 
+@pytest.mark.slow
 def test_a_quantized_language_model_writes(tmp_path):
     model = RoFormerCausalLM.from_preset(GPT, num_layers=1)
     options = {"max_length": 12, "method": "greedy", "return_scores": True}
