@@ -26,6 +26,7 @@ def saved(tmp_path_factory):
     return {name: (folder / f"{name}.keras").read_bytes() for name in models}
 
 
+@pytest.mark.slow
 def test_a_hostile_file_is_an_error_of_ours_or_of_keras(saved, tmp_path):
     path = tmp_path / "x.keras"
 

@@ -411,6 +411,7 @@ def own_classes():
                 yield value
 
 
+@pytest.mark.slow
 def test_subclasses_leave_private_names_of_their_bases():
     wrong = set()
     count = 0

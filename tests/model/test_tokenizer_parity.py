@@ -126,6 +126,7 @@ def test_real_lines_in_truncated_pairs_and_batches(reference, level):
             assert batch["segment_ids"][row].tolist() == segment_ids + padding
 
 
+@pytest.mark.slow
 @needs_real_data
 @both_levels
 def test_simplified_real_vocabularies(reference, level):
