@@ -1,7 +1,8 @@
 """One function, compiled by whichever backend Keras runs on, and values of weights."""
 
+import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -236,9 +237,14 @@ class WeightValues:
         self._read = _reader_of(weights)
         self._held, self._marks = self._read()
 
-    def have_changed(self) -> bool:
-        """True if a weight was assigned, even the same value."""
-        return self._read()[1] != self._marks
+    def now(self) -> Self:
+        """These, or the values of now if a weight was assigned, even the same value."""
+        held, marks = self._read()
+        if marks == self._marks:
+            return self
+        values = copy.copy(self)
+        values._held, values._marks = held, marks
+        return values
 
 
 def _reader_of(weights):
@@ -249,9 +255,12 @@ def _reader_of(weights):
 
         variables = [weight.value for weight in weights]
 
-        @tf.function(autograph=False)
-        def values():
-            return [variable.read_value() for variable in variables]
+        # TensorFlow warns of functions that are traced by calls of several models.
+        values = tf.function(
+            lambda: [variable.read_value() for variable in variables],
+            input_signature=[],
+            autograph=False,
+        ).get_concrete_function()
 
         def read():
             held = [np.asarray(value) for value in values()]
@@ -272,6 +281,15 @@ def _reader_of(weights):
     return read
 
 
+def runs_on_cpu() -> bool:
+    """True if there is TensorFlow, and no GPU."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return not tf.config.list_logical_devices("GPU")
+
+
 def is_on_cpu(weights: Sequence[keras.Variable]) -> bool:
     """True if Keras computes with these weights in one process's memory, on its CPU."""
     if keras.distribution.distribution() is not None:
@@ -281,7 +299,7 @@ def is_on_cpu(weights: Sequence[keras.Variable]) -> bool:
         import tensorflow as tf
 
         # A variable of a strategy is another type.
-        return not tf.config.list_logical_devices("GPU") and all(
+        return runs_on_cpu() and all(
             isinstance(weight.value, tf.Variable) and hasattr(weight.value, "handle")
             for weight in weights
         )

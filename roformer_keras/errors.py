@@ -40,7 +40,7 @@ __all__ = [
 class Hint(str):
     """A way out that names arguments, of which each interface has its own.
 
-    As a str it is that of Python, with `overwrite=True` or `fields=`.
+    As a str it names them as Python does: `overwrite=True`, `fields=`.
 
     Args:
         template: the text, with arguments in braces: `{fields}`, or with a constant

@@ -11,9 +11,10 @@ from roformer_keras.checks import check_choice
 from roformer_keras.data.adapters import call_without_wait
 from roformer_keras.data.devices import uneven_batches
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.inference import ENGINES, Structure, for_any_shape, inference_of
+from roformer_keras.inference import Structure, for_any_shape, inference_of
 from roformer_keras.layers.fused import fused
 from roformer_keras.processes import refuse_forked_process
+from roformer_keras.types import ENGINES
 
 # A mixin calls what a Keras model has.
 if TYPE_CHECKING:

@@ -3,24 +3,29 @@
 import functools
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from typing import Any
 
 import keras
 import numpy as np
 
 from roformer_keras import quirks
 from roformer_keras.checks import check_choice
-from roformer_keras.compiled import Compiled, WeightValues, general_specs, is_on_cpu
+from roformer_keras.compiled import (
+    Compiled,
+    WeightValues,
+    general_specs,
+    is_on_cpu,
+    runs_on_cpu,
+)
 from roformer_keras.engines.forward import ModelProgram
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.extras import is_installed
 from roformer_keras.layers.block import RoFormerBlock
-from roformer_keras.layers.fused import fused, runs_on_cpu
+from roformer_keras.layers.fused import fused
 from roformer_keras.processes import refuse_forked_process
-from roformer_keras.types import Engine, Shape
+from roformer_keras.types import ENGINES, Shape
 
 _LOGGER = logging.getLogger(__name__)
-ENGINES = get_args(Engine)
 # Calls in a row that found other weights, after which Keras computes: the model is
 # being trained between them, and a program would be compiled for each.
 _MAX_NEW_WEIGHTS = 2
@@ -91,6 +96,8 @@ class Inference:
             self._structure = Structure(self._model)
             self._kept.clear()
             self._short_rows = 0
+            # There may be other weights.
+            self._values = None
         return self._structure
 
     def keep(self, name: str, make: Callable, version: Any = None) -> Any:
@@ -136,8 +143,10 @@ class Inference:
 
         A version for `keep`, of programs that hold weights. It holds the values too.
         """
-        if self._values is None or self._values.have_changed():
+        if self._values is None:
             self._values = WeightValues(self._model.weights)
+        else:
+            self._values = self._values.now()
         return self._values
 
     def chosen_engine(self, engine: str) -> str:
@@ -198,12 +207,12 @@ class Inference:
         chosen = self.chosen_engine(engine)
         if chosen == "keras":
             return None
+        before = self._values
         version = self.weight_values(), version
+        self._new_weights = 0 if self._values is before else self._new_weights + 1
         name = f"{name} of {chosen}"
         if self.keeps(name) and self._kept[name][0] == version:
-            self._new_weights = 0
             return self._kept[name][1]
-        self._new_weights += 1
         if engine == "auto" and self._new_weights > _MAX_NEW_WEIGHTS:
             return None
         assert self._structure is not None
@@ -270,7 +279,9 @@ class Inference:
         count, *group, length = inputs["token_ids"].shape
         inputs = {name: fill_rows(array) for name, array in inputs.items()}
         rows = len(inputs["token_ids"])
-        is_float32 = self.structure().dtype == "float32"
+        # `program` has just looked at it.
+        assert self._structure is not None
+        is_float32 = self._structure.dtype == "float32"
         short = 0 if group or not is_float32 else self._short_length(count, length)
         if short:
             inputs = self._lengthened(inputs, short)

@@ -1,6 +1,6 @@
 """Types that many signatures share."""
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 # A tensor of the backend, a symbolic one or an array: Keras has no type for them all.
 TensorLike: TypeAlias = Any
@@ -20,6 +20,7 @@ RunsOn = Literal["keras", "ray"]
 # What computes the steps of a generation; the first one is the default. With `int8`,
 # weights are stored in 8 bits.
 Engine = Literal["auto", "keras", "openvino", "openvino-int8"]
+ENGINES = get_args(Engine)
 EngineOrRay = Literal[Engine, "ray"]
 
 # What `format` of a file can be; see `data.files`.

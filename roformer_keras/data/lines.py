@@ -103,12 +103,9 @@ class Lines:
     def __iter__(self) -> Iterator[tuple[int, str]]:
         if self._kept is None and not os.path.isfile(self.path):
             self._kept = list(read_lines(self.path, self._encoding))
-        kept_lines = self._kept
-        return (
-            read_lines(self.path, self._encoding)
-            if kept_lines is None
-            else iter(kept_lines)
-        )
+        if self._kept is None:
+            return read_lines(self.path, self._encoding)
+        return iter(self._kept)
 
 
 def _decoded(file, encoding):

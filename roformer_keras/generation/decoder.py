@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.compiled import Compiled
+from roformer_keras.compiled import Compiled, runs_on_cpu
 from roformer_keras.generation.buckets import (
     ROWS,
     pad_rows,
@@ -24,7 +24,6 @@ from roformer_keras.generation.buckets import (
 from roformer_keras.generation.choosing import check_finite
 from roformer_keras.generation.options import GenerationConfig, Prompt, RowState
 from roformer_keras.generation.sampling import choose, log_probabilities
-from roformer_keras.layers.fused import runs_on_cpu
 
 # Sizes that programs are compiled for: tokens of prompts, stop ids.
 _PROMPTS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)

@@ -1,16 +1,15 @@
 """Runtimes that compute the steps of a generation: Keras's backend or another."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from typing import Any
 
 from roformer_keras.checks import check_choice
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.engines.programs import OpenVINOProgram, Program
 from roformer_keras.generation.stateful import Reading, StatefulDecoder
 from roformer_keras.generation.stateful_encoder_decoder import StatefulEncoderDecoder
-from roformer_keras.types import Engine
+from roformer_keras.types import ENGINES
 
-ENGINES = get_args(Engine)
 # The format of exported generators, and the ending of their networks' files.
 FORMAT, SUFFIX = "openvino", ".xml"
 

@@ -10,7 +10,7 @@ import numpy as np
 from roformer_keras.checks import check_choice, check_integer
 from roformer_keras.engines.programs import OpenVINOProgram
 from roformer_keras.errors import ConfigurationError, Hint, SourceError, errors_at
-from roformer_keras.generation.engines import ENGINES, FORMAT, SUFFIX, decoder_of
+from roformer_keras.generation.engines import FORMAT, SUFFIX, decoder_of
 from roformer_keras.generation.paraphrase import Paraphrasing
 from roformer_keras.generation.stateful import Reading
 from roformer_keras.io.export_file import (
@@ -22,7 +22,7 @@ from roformer_keras.io.export_file import (
 )
 from roformer_keras.io.sources import EXPORT
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import Engine
+from roformer_keras.types import ENGINES, Engine
 
 # The field of the metadata that only an export which writes has.
 FIELD = "generator"

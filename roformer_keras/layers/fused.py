@@ -14,10 +14,10 @@ import contextlib
 import contextvars
 import functools
 
-import keras
 from keras import ops
 
 from roformer_keras import quirks
+from roformer_keras.compiled import runs_on_cpu
 from roformer_keras.layers.long_attention import predicting
 from roformer_keras.layers.position import rotary_table
 
@@ -130,15 +130,6 @@ def _layer_norm(x, gamma, beta, epsilon):
 
 
 @functools.cache
-def runs_on_cpu() -> bool:
-    """True if there is TensorFlow, and no GPU."""
-    if keras.backend.backend() != "tensorflow":
-        return False
-    import tensorflow as tf
-
-    return not tf.config.list_logical_devices("GPU")
-
-
 @functools.cache
 def _is_possible():
     """True if this is a CPU on which TensorFlow uses oneDNN.

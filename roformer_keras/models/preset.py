@@ -40,9 +40,6 @@ from roformer_keras.processes import refuse_forked_process
 from roformer_keras.text.matching import check_vocabulary
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
-if TYPE_CHECKING:
-    pass
-
 # Fields that change the outputs of a model and not the shapes of its weights.
 _NOT_IN_SHAPES = ("num_heads", "activation", "position_embedding", "norm_first")
 # Those that a source states only where it differs from the default.

@@ -107,7 +107,7 @@ class ClassMeasure(Measure):
 class LabelSetMeasure(Measure):
     """Any number of classes for each row: 0 or 1, or probabilities, of each class.
 
-    The report is that of `ClassMeasure` without `confusion`; `accuracy` is the share of
+    The report is as in `ClassMeasure`, without `confusion`; `accuracy` is the share of
     rows of which all classes are right.
 
     Args:
@@ -221,8 +221,8 @@ class SpanMeasure(Measure):
     """Spans of each text: `(start, end, label)` are expected, `Span`s found.
 
     A right span has both ends and the label. The report has `precision`, `recall` and
-    `f1` over all spans, which are those of `seqeval` for the tags of spans that do not
-    overlap; `macro_f1`, and `classes` as in `ClassMeasure`.
+    `f1` over all spans, equal to `seqeval` on the tags of spans that do not overlap;
+    `macro_f1`, and `classes` as in `ClassMeasure`.
     """
 
     def report(self, expected, found):

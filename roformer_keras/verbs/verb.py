@@ -3,10 +3,10 @@
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self, get_args
+from typing import Any, ClassVar, NamedTuple, Self
 
 from roformer_keras.checks import Settings, check_names, choice, integer
-from roformer_keras.types import Engine
+from roformer_keras.types import ENGINES
 from roformer_keras.verbs import sources
 from roformer_keras.verbs.sources import LoadedSource
 
@@ -74,7 +74,7 @@ class Verb(Settings):
     source: str | os.PathLike
     config: str | os.PathLike | None = None
     vocabulary: str | os.PathLike | None = None
-    engine: str = choice("auto", choices=get_args(Engine))
+    engine: str = choice("auto", choices=ENGINES)
 
     name: ClassVar[str]
     fields: ClassVar[tuple[str, ...]] = ("text",)

@@ -274,3 +274,15 @@ def test_a_text_that_is_written_is_greedily_the_same():
     ]
     assert len(set(texts)) == 1
     assert "decoder of openvino" in programs(model)
+
+
+def test_weights_that_are_added_show_in_the_next_answer(classifier):
+    probabilities(classifier)
+    layer = classifier.get_layer("classes")
+    layer.enable_lora(2)
+    before = probabilities(classifier)
+    layer.lora_kernel_b.assign(np.ones(layer.lora_kernel_b.shape))
+    found = probabilities(classifier)
+    exact = probabilities(classifier, engine="keras")
+    np.testing.assert_allclose(found, exact, atol=1e-5)
+    assert np.abs(found - before).max() > 1e-4

@@ -291,7 +291,8 @@ def test_new_weights_show_in_the_next_text(causal_lm, engine):
     try:
         weight.assign(value[::-1])
         after = causal_lm.generate(SHORT, engine=engine, **options)
-        assert after == causal_lm.generate(SHORT, **options) != before
+        assert after == causal_lm.generate(SHORT, engine="keras", **options)
+        assert after != before
         assert causal_lm._decoder(engine) is not decoder
         # There are never two of an engine, and the own one stays.
         for name in ("keras", engine):

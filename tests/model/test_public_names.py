@@ -59,7 +59,7 @@ def test_public_names_and_their_signatures():
 
 
 def test_texts_are_fitted_in_one_place():
-    """`fit` on texts is written once; below it is that of Keras, without its waits."""
+    """`fit` on texts is written once; below it is Keras's `fit`, without its waits."""
     models = [
         value
         for name in roformer_keras.__all__

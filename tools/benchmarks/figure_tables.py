@@ -61,13 +61,13 @@ def generation_rows(title, unit, *place, in_readme=()):
 def text_rows(title, unit, *place):
     """A row of `encode` for each engine."""
     peers = THEIRS, *names("transformers Bert {}"), *names(f"{LIMIT} {{}}")
-    place = ("texts", *place)
+    where = ("texts", *place)
     default = (*names("roformer_keras {}"), *peers)
-    yield Row(title, unit, place, default, in_readme=place[-1] != "4x512")
+    yield Row(title, unit, where, default, in_readme=place[-1] != "4x512")
     int8 = ("roformer_keras openvino-int8", "", *peers)
-    yield Row(f'{title}, `engine="openvino-int8"`', unit, place, int8)
+    yield Row(f'{title}, `engine="openvino-int8"`', unit, where, int8)
     by_keras = (*names("roformer_keras {}, engine keras"), *peers)
-    yield Row(f'{title}, `engine="keras"`', unit, place, by_keras)
+    yield Row(f'{title}, `engine="keras"`', unit, where, by_keras)
 
 
 PREDICT = "model.predict(ids)"
