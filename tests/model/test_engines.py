@@ -22,6 +22,8 @@ from roformer_keras.generation import search
 from roformer_keras.generation.stateful import StatefulDecoder
 from roformer_keras.inference import inference_of
 
+pytestmark = pytest.mark.usefixtures("by_keras")
+
 KEY_SIZE = CHECKPOINTS / "roformer-key-size_L-3_H-24_A-4.zip"
 SHORT, LONG = (2, 7, 9), (2, 30, 8, 0, 11, 200, 41)
 STOPS = (5, 17, 60, 61, 62, 63, 101)

@@ -15,7 +15,6 @@ from common import CHECKPOINTS, GPT, V2_EMBEDDING_SIZE, random_lm
 
 from roformer_keras import RoFormerCausalLM
 from roformer_keras.errors import CheckpointError, ConfigurationError
-from roformer_keras.fast_model import FastInference
 from roformer_keras.generation import (
     CachedDecoder,
     GenerationConfig,
@@ -24,6 +23,9 @@ from roformer_keras.generation import (
     decode,
 )
 
+# `test_engines` has the other engines.
+pytestmark = pytest.mark.usefixtures("by_keras")
+
 KEY_SIZE = CHECKPOINTS / "roformer-key-size_L-3_H-24_A-4.zip"
 EMBEDDING_SIZE = CHECKPOINTS / "roformer-embedding-size_L-2_H-24_A-4.zip"
 
@@ -31,12 +33,6 @@ SHORT, LONG = (2, 7, 9), (2, 30, 8, 0, 11, 200, 41)
 PROMPTS = [SHORT, LONG, (2, 8), (2, 50, 51)]
 STOPS = (5, 17, 60, 61, 62, 63, 101)
 NEW = 19
-
-
-@pytest.fixture(autouse=True)
-def engine(monkeypatch):
-    """Keras computes; `test_engines` has the others."""
-    monkeypatch.setattr(FastInference, "_engine", "keras")
 
 
 @pytest.fixture
