@@ -52,7 +52,7 @@ def zipped(path, name):
 
 
 def config_of_saved(name):
-    """The bert_config of a file in `saved/`: it is that of the zip it came from."""
+    """The bert_config of a file in `saved/`, read from the zip that it came from."""
     return zipped_json(V2_EMBEDDING_SIZE if name.startswith("v2-") else SMALL)
 
 

@@ -79,7 +79,7 @@ def run_page(path):
         else:
             for before, after in SHORT_CODE.items():
                 content = content.replace(before, after)
-            # Lines of errors are those of the page.
+            # Errors show line numbers of the page.
             code = compile("\n" * (line - 1) + content, str(path), "exec")
             exec(code, names)
         print(f"--- {time.process_time() - start:.1f} CPU seconds", flush=True)

@@ -258,7 +258,7 @@ def beam(model, prompt, limit, beams, penalty=0.0, stops=(), suppressed=(), mini
 
 
 def assert_logits(model, prompts, length, room, decoder=None):
-    """A decoder's logits, prompts and random texts being fed, are those of the model.
+    """Checks a decoder's logits of prompts and random texts against the model.
 
     Args:
         model: with a `_decoder`.

@@ -1,4 +1,4 @@
-"""What users wait for, measured in one run, and the tables of figures in the docs.
+"""Measures what users wait for, and writes the tables of figures in the docs.
 
     python -m tools.benchmark                    measure all, write figures and tables
     python -m tools.benchmark --parts generate   measure one part again

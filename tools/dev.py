@@ -76,10 +76,8 @@ def set_up():
         folder = REFERENCE / f"bert4keras-{version}"
         if not (folder / "bert4keras").is_dir():
             # Its metadata asks for Keras 2.3.1, which it does not need.
-            run(
-                *(PYTHON, *pip, "--quiet", "--no-deps"),
-                *("--target", folder, f"bert4keras=={version}"),
-            )
+            name = f"bert4keras=={version}"
+            run(PYTHON, *pip, "--quiet", "--no-deps", "--target", folder, name)
 
 
 def demo():

@@ -83,7 +83,9 @@ def draw_linear_attention(recorded, path):
                 line = "--" if "causal" in kind else "-"
                 values = [number(cell) for cell in cells]
                 axes.plot(
-                    *(lengths, values, line),
+                    lengths,
+                    values,
+                    line,
                     label=kind if axes is every[0] else None,
                     marker=marker,
                     markersize=4,

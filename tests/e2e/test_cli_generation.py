@@ -149,7 +149,7 @@ def test_another_vocabulary_is_taken(tmp_path, monkeypatch, capsys):
     lines[at], lines[other] = lines[other], lines[at]
     write_lines(vocabulary, lines)
     stdin(monkeypatch, "今\t北\n")
-    code, out, _ = run(*(*SIMILARITY, "-", "--vocabulary", vocabulary), capsys=capsys)
+    code, out, _ = run(*SIMILARITY, "-", "--vocabulary", vocabulary, capsys=capsys)
     assert code == 0
     expected = RoFormerSim.from_preset(SIM).similarity("北", "今")
     assert json.loads(out)["similarity"] == pytest.approx(expected, abs=1e-5)
@@ -163,7 +163,7 @@ def test_a_text_on_the_command_line_is_streamed_to_a_terminal(monkeypatch, capsy
     code, out, _ = run(*arguments, capsys=capsys)
     assert (code, out) == (0, f"{expected}\n")
     # Lines of JSON are for programs, a table is for who looks at it.
-    code, out, _ = run(*(*PARAPHRASE, "--text", "你好", *FEW), capsys=capsys)
+    code, out, _ = run(*PARAPHRASE, "--text", "你好", *FEW, capsys=capsys)
     lines = out.splitlines()
     assert (code, lines[0]) == (0, "你好")
     assert 1 <= len(lines) - 1 <= 2

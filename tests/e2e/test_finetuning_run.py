@@ -369,7 +369,7 @@ def test_an_interrupted_training_ends_where_it_would_have(
     for name in ("report.json", "report.txt"):
         assert (folder / name).read_bytes() == (other / name).read_bytes()
     if settings.lora_rank:
-        # Additions are merged, and what is not trained is not saved.
+        # LoRA is merged into the weights, and untrained layers are not saved.
         before, after = (
             weights(RoFormerBackbone.from_preset(source)) for source in (small, folder)
         )

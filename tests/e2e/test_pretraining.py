@@ -118,7 +118,7 @@ def test_objectives_train_one_after_the_other(corpus, tmp_path, datasets):
             assert_same_weights(RoFormerSim.from_preset(run / source), model)
         first, last = read_log(run / "log.csv")
         assert float(first["loss"]) > 0 and float(last["val_loss"]) > 0
-    # Those of the training and of what is held out.
+    # The datasets of the training and of the held-out texts.
     assert len(datasets) >= 8 and not any(map(is_tuned, datasets))
 
 

@@ -109,7 +109,7 @@ UNREAD = "x.h5 cannot be read"
 OBJECT = "tensor 'Pooler-Dense/Pooler-Dense/bias:0' must be a"
 HOLES = "tensor 'Pooler-Dense/Pooler-Dense/bias:0' declares"
 EDITS = [
-    # Names of other files, and of what is none.
+    # Names of other files, and names that are no file's.
     *((external(name), ELSEWHERE) for name in ("/etc/passwd", "/dev/zero", "../../x")),
     (link(h5py.ExternalLink("/etc/passwd", "x")), ELSEWHERE),
     (link(h5py.ExternalLink("x.h5", "Embedding-Token")), ELSEWHERE),

@@ -1,6 +1,6 @@
 """The optimizers of bert4keras's interface: bert4keras's numbers, step by step.
 
-The golden numbers are those of the real bert4keras, written by
+The golden numbers come from the real bert4keras, written by
 tools/reference/optimizers.py. Tests of a name with "equals_bert4keras" run on any
 backend, which KERAS_BACKEND selects.
 """

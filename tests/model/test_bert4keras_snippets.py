@@ -404,7 +404,7 @@ def test_conditions_of_width_1(config_path):
         np.testing.assert_allclose(last.predict(inputs), whole[:, -1], atol=1e-5)
         ids = np.concatenate([ids, random.randint(1, 50, size=(len(ids), 1))], axis=1)
         if step == 2:
-            # The rows are those of before with another label.
+            # The same rows as before, with another label.
             labels = 1 - labels
 
 

@@ -282,7 +282,7 @@ def test_weights_that_are_added_show_in_the_next_answer(classifier):
     layer.enable_lora(2)
     before = probabilities(classifier)
     layer.lora_kernel_b.assign(np.ones(layer.lora_kernel_b.shape))
-    found = probabilities(classifier)
+    answer = probabilities(classifier)
     exact = probabilities(classifier, engine="keras")
-    np.testing.assert_allclose(found, exact, atol=1e-5)
-    assert np.abs(found - before).max() > 1e-4
+    np.testing.assert_allclose(answer, exact, atol=1e-5)
+    assert np.abs(answer - before).max() > 1e-4

@@ -77,7 +77,7 @@ def test_samples_equal_a_plain_loop(name, cuts, request):
             assert text.output == plain.sample(
                 model, prompt, limit, 11, number, cuts, stops=STOPS, draft=text.output
             )
-            # Whatever was cut, the score is that of the whole distribution.
+            # The score is of the whole distribution, whatever the limits cut.
             score = plain.score(model, prompt, text.output)
             assert text.score == pytest.approx(score, abs=1e-3)
 
@@ -133,7 +133,7 @@ def test_logits_of_a_long_text_in_a_cache_with_room():
 
 @pytest.mark.slow
 def test_rows_are_taken_in_any_order(causal_lm):
-    """As a beam search does: in the middle of what was not merged, some twice."""
+    """As a beam search takes them: between merges of caches, and some rows twice."""
     decoder = causal_lm._decoder()
     prompts = [SHORT, LONG, (2, 50), (2,)]
     logits, state = decoder.start(prompts_of(prompts), 1, NEW)

@@ -279,7 +279,7 @@ def test_masked_tokens_are_15_percent_of_each_row(whole_word):
         chosen = set(positions - 1)
         for word in words_of(starts[0]):
             assert len(chosen & set(word)) in (0, len(word))
-        # The last word may go beyond, but not beyond what a row has room for.
+        # The last word may exceed the share, but not the length of the row.
         assert count <= len(positions) < count + 4 or len(positions) > 10 - 4
 
 

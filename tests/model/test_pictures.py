@@ -1,4 +1,4 @@
-"""tools.pictures: the pictures of the documents are those of recorded figures."""
+"""tools.pictures: the pictures of the documents show the recorded figures."""
 
 import numpy as np
 from PIL import Image

@@ -1,6 +1,6 @@
 """Pointers to spans, their loss and their F1: bert4keras's numbers, and plain ones.
 
-The golden numbers are those of the real bert4keras, written by
+The golden numbers come from the real bert4keras, written by
 tools/reference/layers.py. The tests run on any backend, which KERAS_BACKEND selects.
 """
 

@@ -41,7 +41,7 @@ def test_cosines_come_in_the_order_of_the_degrees(cosent):
     cosines = cosent.similarity(FIRST, SECOND, verbose=0)
     assert list(np.argsort(cosines)) == [1, 3, 2, 0]
     assert cosines.dtype == "float32"
-    # They are those of the vectors, whatever else is in the batch.
+    # They are products of the vectors, whatever else is in the batch.
     first, second = (cosent.encode(texts, verbose=0) for texts in (FIRST, SECOND))
     np.testing.assert_allclose(np.linalg.norm(first, axis=1), 1, atol=1e-6)
     np.testing.assert_allclose((first * second).sum(axis=1), cosines, atol=1e-5)

@@ -119,7 +119,7 @@ def test_epochs_differ_and_follow_from_the_seed():
     assert not np.array_equal(first, other.order)
     shuffled.on_epoch_end()
     assert not np.array_equal(first, shuffled.order)
-    # Taken up at a later epoch the order is that of an uninterrupted run.
+    # Resumed at a later epoch, the order equals the one of an uninterrupted run.
     np.testing.assert_array_equal(
         shuffled.order, batches(shuffle=True, seed=3, epoch=1).order
     )

@@ -1,4 +1,4 @@
-"""The table of weights: its paths and datasets are those of our Keras models."""
+"""The table of weights has the paths and datasets of our Keras models."""
 
 import h5py
 import keras

@@ -69,7 +69,7 @@ def unit_of(module: Path) -> str:
 
 @functools.cache
 def imports_of(module: Path):
-    """Full names of what a module imports, at any depth: in functions too."""
+    """Full names of the imports of a module, those in functions too."""
     names = set()
     for node in ast.walk(ast.parse((PACKAGE / module).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

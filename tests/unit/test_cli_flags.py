@@ -504,7 +504,10 @@ def test_points_of_a_schedule_that_fall_together(toml):
         (None, "mlm", [], {}, "name the files"),
         (None, "mlm", ["a"], {"objective": "simbert"}, "got 'simbert'"),
         (
-            *(None, "mlm", ["a"], {"source": "a.zip", "model.hidden_dim": 8}),
+            None,
+            "mlm",
+            ["a"],
+            {"source": "a.zip", "model.hidden_dim": 8},
             "leave out hidden_dim= or source=",
         ),
         ("data=3", "mlm", ["a"], {}, r"data must be tables \[\[data\]\], got 3"),

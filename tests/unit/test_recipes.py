@@ -136,7 +136,9 @@ def test_published_layouts(name, tmp_path):
             answers = '{"#idiom000378#": 0, "#idiom000379#": 9}'
             Path(chid_answers(path)).write_text(answers)
         table = read_table(
-            *(path, settings.text_count, settings.fields),
+            path,
+            settings.text_count,
+            settings.fields,
             format=settings.format,
             skipped=skipped,
             has_choices=has_choices,

@@ -60,7 +60,7 @@ def test_samples_equal_a_plain_loop(cuts, minimum):
         decoder = FakeDecoder(steps, leaves)
         samples = decode(decoder, prompts_of(minimum=minimum), config, batch_size)
         assert ids_of(samples) == expected
-        # Whatever was cut, the score is that of the whole distribution.
+        # The score is of the whole distribution, whatever the limits cut.
         for prompt, texts in zip(PROMPTS, samples, strict=True):
             for text in texts:
                 score = plain.score(DECODER, prompt, text.token_ids)

@@ -225,10 +225,7 @@ def test_encodings(kind, tmp_path):
     ],
 )
 def test_a_label_is_the_same_class_in_every_container(values, names, kind, tmp_path):
-    rows = [
-        ["text", "label"],
-        *([text, y] for text, y in zip("甲乙丙", values, strict=True)),
-    ]
+    rows = [["text", "label"], *map(list, zip("甲乙丙", values, strict=True))]
     for container in (*CELLS, *KEYED):
         labels = read_table(write(tmp_path, container, rows), 1).labels
         assert [parse_name(label) for label in labels] == names, container

@@ -163,8 +163,8 @@ def loading_table(figures):
     lines.append(
         ["peak memory with the zip, MB", *(show(run["peak_mb"]) for run in zips), ""]
     )
-    more = zips[0]["peak_mb"] - runs["TensorFlow imported, no more"]["peak_mb"]
-    share = f"{more / zips[0]['weights_mb']:.2f}"
+    peak = zips[0]["peak_mb"] - runs["TensorFlow imported, no more"]["peak_mb"]
+    share = f"{peak / zips[0]['weights_mb']:.2f}"
     lines.append(
         ["peak above TensorFlow alone, as a share of the weights", share, "", ""]
     )

@@ -5,8 +5,8 @@
 
 Both sides run the same code, which imports `bert4keras`; on one side this name is
 `roformer_keras.bert4keras`. They read a checkpoint of random weights and compute in
-float32. Every turn is a new process. The first time is that of a whole script, with
-imports, loading and compilation; the second that of the same work once more.
+float32. Every turn is a new process. The first time is of a whole script, with
+imports, loading and compilation; the second is of the same work once more.
 
 features    [CLS] vectors of reviews by `model.predict`.
 write       RoFormer-GPT continues a prompt by `random_sample` and `last_token`.
@@ -122,7 +122,7 @@ class Trainer(finetune.Bert4keras):
 
 
 class Real(Side):
-    """The scripts, which are those of other benchmarks where they have them."""
+    """The scripts; some are parts of other benchmarks."""
 
     def part(self, kind):
         """A side of another benchmark, with the options of this one."""
@@ -133,7 +133,7 @@ class Real(Side):
         return (self.folder / name).read_text(encoding="utf-8")
 
     def run_twice(self, script):
-        """A sample of what a script computes, and seconds of both times."""
+        """A sample of the output of a script, and the seconds of both runs."""
         # A script's process starts with its first import.
         start = time.perf_counter()
         sample = getattr(self, script)()

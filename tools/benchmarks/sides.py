@@ -58,7 +58,7 @@ class EncodeSide(Side):
         return make_inputs(*sizes_of(shape), self.vocabulary)
 
     def time_calls(self, call, calls=None):
-        """A sample of what a call returned; the median and a percentile of seconds."""
+        """A sample of the outputs of a call; the median and a percentile of seconds."""
         seconds = []
         for _ in range(calls or self.calls):
             start = time.perf_counter()

@@ -3,7 +3,7 @@
     python -m tools.experiments.evaluate_checkpoints sim roformer-sim-char.zip \\
         --config sim.toml --names classical modern
 
-The configuration is that of the training: its `data` say which records are held out,
+The configuration comes from the training: its `data` say which records are held out,
 its last stage how long a text is. Baselines learn from the training part. Books quote
 each other, so held-out texts that are in the training part, as a whole or with half of
 their runs of six characters, are left out.

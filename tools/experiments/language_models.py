@@ -117,7 +117,7 @@ class Documents:
         return self._take(generator, count, tokens, starts, step=1)
 
     def windows(self, generator, max_count, tokens):
-        """Rows that do not overlap: `max_count`, or as many as there are."""
+        """At most `max_count` rows that do not overlap."""
         window_counts = self._lengths // tokens
         count = min(max_count, max(0, window_counts.sum()))
         return self._take(

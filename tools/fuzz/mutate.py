@@ -15,12 +15,11 @@ CHARACTERS = (
 # Half of a pair: JSON and file names can hold it, UTF-8 cannot.
 SURROGATES = ("\ud800", "\udc80", "\udfff")
 WORDS = ("[MASK]", "[CLS]", "[PAD]", "##", "text", "label", "B-A", "I-A", "null")
-JSON_VALUES = (
-    *(None, True, False, 0.5, -0.0, 1e308, float("nan"), float("inf"), "", "x"),
-    *([], {}, [[]], [None], [0], ["x"], {"x": 0}, "\ud800", "\0", "../x", "/etc/x"),
-    *INTEGERS,
-    *LARGE_INTEGERS,
-)
+FLOATS = (0.5, -0.0, 1e308, float("nan"), float("inf"))
+STRINGS = ("", "x", "\ud800", "\0", "../x", "/etc/x")
+CONTAINERS = ([], {}, [[]], [None], [0], ["x"], {"x": 0})
+CONSTANTS = (None, True, False, *FLOATS, *STRINGS, *CONTAINERS)
+JSON_VALUES = (*CONSTANTS, *INTEGERS, *LARGE_INTEGERS)
 TOML_VALUES = ("1979-05-27", "nan", "-inf", "0x7f", "[" * 3000, "{ x = 0 }", "{}")
 _TOML_VALUE = re.compile(r"(?<== ).+$", re.MULTILINE)
 

@@ -141,7 +141,7 @@ def _check_text(tokenizer, text):
     expect(len(ids) == len(segments) == len(tokens), "an id for each token", tokens)
     expect(
         ids == [tokenizer.token_to_id(token) for token in tokens],
-        "ids are those of the tokens",
+        "the ids of the tokens",
         text,
     )
     decoded = tokenizer.decode(ids)
