@@ -166,7 +166,7 @@ def _in_openvino(compiled, function):
 
     core = quirks.openvino_backend()
 
-    # Kinds of arguments -> a program and the structure of what it returns.
+    # Kinds of arguments -> a program and the structure of its outputs.
     kept: dict[str, tuple] = {}
     # Weights are constants of a program, and assigning one makes a new value.
     values: list = []

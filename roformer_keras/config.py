@@ -399,7 +399,7 @@ def config_for_model(
 ) -> RoFormerConfig:
     """The configuration with which a model class loads stored weights.
 
-    Attention and pooler are those of the class, unless it stored the weights itself.
+    The class decides attention and pooler, unless it stored the weights itself.
     A backbone keeps causal attention. It reads the weights of a UniLM in both
     directions, as that reads its first segment.
 

@@ -39,8 +39,8 @@ def open_job(
             another job discarded.
 
     Raises:
-        OutputError: the output exists or cannot be written, or its partial is that of
-            another job, or in use.
+        OutputError: the output exists or cannot be written, or its partial belongs to
+            another job, or is in use.
     """
     if output == "-":
         yield Job(None, metadata, seed, overwrite)

@@ -1,4 +1,4 @@
-"""The content of a source, and the strict check of what a model loads from it.
+"""The content of a source, and the strict check before a model loads it.
 
 A model is loaded in five steps; nothing is built before the checkpoint is known to fit.
 

@@ -110,7 +110,7 @@ def read_config(fields: Mapping, tensors: Mapping[str, Tensor]) -> dict[str, Any
         # RoFormerV2 was trained without the pooler that JunnYu's class adds.
         left_out += pooler
     elif pooler:
-        # JunnYu's script leaves the field out: a pooler with a masked LM is that of
+        # JunnYu's script leaves the field out: a pooler with a masked LM means
         # RoFormer-Sim, unless it was trained for the next sentence.
         has_nsp = any(name.startswith("cls.seq_relationship.") for name in tensors)
         default = "linear" if has_mlm and not has_nsp else "tanh"

@@ -18,8 +18,8 @@ class TextBatches(keras.utils.PyDataset):
         make_batch: a function of row numbers and of additional padding, of each axis;
             returns what `fit` takes as a batch.
         batch_size: int.
-        shuffle: bool. Whether the batches of each epoch are those of `sorted_batches`,
-            by `seed` and epoch; else rows come from the shortest to the longest.
+        shuffle: bool. Whether `sorted_batches` makes the batches of each epoch, by
+            `seed` and epoch; else rows come from the shortest to the longest.
         epoch: int. The first epoch.
     """
 

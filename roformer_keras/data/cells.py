@@ -289,32 +289,30 @@ class Sheet:
             count: int. Texts of a row.
             header, groups, has_choices, classes: as in `read_table`.
         """
-        wanted, own = len(names), tuple(fields[: len(names)])
+        chosen = tuple(fields[: len(names)])
         numbered: list[int] = []
-        last = (own or names)[count - 1]
+        last = (chosen or names)[count - 1]
         if has_choices and header != "none" and not are_numbers([last]):
             numbered = choice_columns(self._first, last)
-        found = self._first
+        head = self._first
         if numbered:
-            found = [name for at, name in enumerate(found) if at not in numbered]
-            found = [*found, last]
-        lower = [name.lower() for name in found]
+            head = [name for at, name in enumerate(head) if at not in numbered]
+            head = [*head, last]
+        lower = [name.lower() for name in head]
         # A text that stands alone in a line of a `.txt` is a text.
-        has_names = set(names) <= set(lower) and (
-            self._kind != ".txt" or len(found) > 1
-        )
-        is_named = has_header(own, header, has_names)
+        has_names = set(names) <= set(lower) and (self._kind != ".txt" or len(head) > 1)
+        is_named = has_header(chosen, header, has_names)
         if not is_named:
             numbered = []
-        if own:
-            columns = find_columns(self._where(self._line), found, own)
+        if chosen:
+            columns = find_columns(self._where(self._line), head, chosen)
         elif is_named and has_names:
             check_names(lower, self._where(self._line))
             columns = [lower.index(name) for name in names]
         else:
-            columns = list(range(wanted))
-        shown = found if is_named else []
-        columns, places = self._with_groups(columns, own or names, shown, groups)
+            columns = list(range(len(names)))
+        shown = head if is_named else []
+        columns, places = self._with_groups(columns, chosen or names, shown, groups)
         if is_named:
             self._rows, width = itertools.islice(self._rows, 1, None), len(self._first)
         else:

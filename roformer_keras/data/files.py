@@ -79,7 +79,7 @@ class Table:
     Attributes:
         texts: list of tuples of str, one tuple a row; of rows with choices, these are
             a tuple of str at the end.
-        labels: list of what the last field holds, or None if it was not read.
+        labels: list of the values of the last field, or None if it was not read.
         lines: list of int. The line of the file where each row begins, from 1.
         groups: list of tuples of (column, value), of each row in the columns that
             `groups` names and in which it is not blank. All texts of a row are column

@@ -194,8 +194,8 @@ def find_inputs(
 
 def reads_from(place: str | os.PathLike, filesystem: Any, folder: str) -> bool:
     """True if files in a folder would be among those of a place, see `find_inputs`."""
-    own, path = open_place(place)
-    if own != filesystem:
+    place_filesystem, path = open_place(place)
+    if place_filesystem != filesystem:
         return False
     file = f"{folder}/part-00000.jsonl"
     return file.startswith(f"{path}/") or fnmatch.fnmatchcase(file, path)
@@ -271,15 +271,15 @@ def _index_parquet(inputs, path, rows):
     parquet = import_extra("pyarrow.parquet", "a Parquet file")
     with parquet.ParquetFile(path, filesystem=inputs.filesystem) as table:
         schema, metadata = table.schema_arrow, table.metadata
-        found, line = [], 1
+        parts, line = [], 1
         for group in range(metadata.num_row_groups):
             count = metadata.row_group(group).num_rows
             for skip in range(0, count, rows):
                 size = min(rows, count - skip)
-                found.append((line, size, group, skip))
+                parts.append((line, size, group, skip))
                 line += size
     _name_columns(schema.names, path)
-    return [(field.name, str(field.type)) for field in schema], found
+    return [(field.name, str(field.type)) for field in schema], parts
 
 
 def _index_text(inputs, path, rows):

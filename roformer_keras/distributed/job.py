@@ -167,7 +167,7 @@ class FolderJob:
             # Other programs call their files so too.
             raise OutputError(
                 f"{self._output} holds files such as {ours[-1]}, and no {RECORD} that "
-                "says that they are those of a job: choose another output"
+                "says that a job wrote them: choose another output"
             )
         if is_whole and record["state"] == "done" and not self._overwrite:
             raise OutputError(

@@ -52,8 +52,8 @@ class Answerer:
         for name in (*self.types, ERROR):
             if name in names:
                 raise ConfigurationError(
-                    f"the dataset must not have a column {name!r}, which is that of "
-                    "the answers: rename it"
+                    f"the dataset must not have a column {name!r}, which holds the "
+                    "answers: rename it"
                 )
 
     def answer(

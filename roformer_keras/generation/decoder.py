@@ -76,7 +76,7 @@ class DecoderModel(Protocol):
         """See `RoFormerBackbone.call_with_cache`.
 
         Args:
-            inputs, attention_mask, caches, cache_index, contexts: as there.
+            inputs, attention_mask, caches, cache_index, contexts: its arguments.
         """
 
     def logits(self, hidden):

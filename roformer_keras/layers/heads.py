@@ -48,8 +48,8 @@ class MaskedLMHead(keras.layers.Layer):
         >>> ops.shape(head(np.ones((1, 5, 16))))
         (1, 5, 100)
 
-    Source: Devlin et al. 2019, arXiv:1810.04805; the tied output is that of Press and
-    Wolf 2017, arXiv:1608.05859.
+    Source: Devlin et al. 2019, arXiv:1810.04805; the tied output: Press and Wolf
+    2017, arXiv:1608.05859.
     """
 
     def __init__(

@@ -173,8 +173,8 @@ class LinearRoPEAttention(ProjectedAttention):
       The normaliser is not rotated, so it is never near 0; weights may be negative, and
       need not sum to 1.
     - `"cosine"`: a and b are `1 + (R q / |q|) . (R k / |k|)`: probabilities.
-    - `"performer"`: as `"linear"`, with random features whose product is that of
-      softmax attention in the mean. The more of them, the nearer.
+    - `"performer"`: as `"linear"`, with random features whose product has the
+      mean of softmax attention. The more of them, the nearer.
     - `"rotary_performer"`: a and b are `f(R q) . f(R k)` with the same features, which
       come to softmax attention with RoPE; weights are probabilities.
 

@@ -68,7 +68,7 @@ class Objective(Protocol):
         """
 
     def training_model(self, model) -> keras.Model:
-        """A model to compile and fit; its layers are those of `model`.
+        """A model to compile and fit, which shares the layers of `model`.
 
         Args:
             model: of the class `model_class`.

@@ -1,7 +1,7 @@
 """Cuts Chinese text into words, as `jieba.cut(text, HMM=False)` does.
 
 Word-level RoFormer vocabularies were built on that cut, so it must be the same to the
-last tie. The words and frequencies are those of jieba's dictionary, see `NOTICE`. The
+last tie. The words and frequencies come from jieba's dictionary, see `NOTICE`. The
 search is not jieba's: it is faster, needs no cache file, and does not change when other
 code calls `jieba.add_word`.
 """

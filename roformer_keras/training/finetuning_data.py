@@ -198,8 +198,8 @@ def read_examples(
 ) -> Examples:
     """Reads one file for a task with these options; see `read_table`.
 
-    `classes` are those of the training, if they are known; `skips` leaves out rows that
-    have no text or a label that is none, instead of raising an error.
+    `classes` are the ones of the training, if known; `skips` leaves out rows without a
+    text or a label, instead of raising an error.
     """
     skipped: list[tuple[int, str]] | None = [] if skips else None
     classes = options.get("classes") if classes is None else classes

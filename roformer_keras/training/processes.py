@@ -117,7 +117,7 @@ class Team:
         return json.loads(answer)["value"]
 
     def check_equal(self, name: str, value: Any) -> None:
-        """Raises ConfigurationError unless JSON values are those of the first process.
+        """Raises ConfigurationError unless JSON values equal the first process's.
 
         Args:
             name: of the values, in the plural, for the error.
@@ -135,7 +135,7 @@ class Team:
             )
 
     def twin(self, model: Model, make: Callable[[], Model]) -> Model:
-        """The model to train: the same one, or a copy whose devices are those of all.
+        """The model to train: the same one, or a copy on the devices of all processes.
 
         Args:
             model: of this process.

@@ -152,7 +152,7 @@ class ResumableRun:
         Runs before anything in the folder is deleted, and raises what is wrong.
 
         Args:
-            is_new: bool. Whether files in the folder are those of another training.
+            is_new: bool. Whether another training wrote the files in the folder.
         """
         raise NotImplementedError
 

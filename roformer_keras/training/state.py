@@ -21,7 +21,11 @@ DIVERGED = (
 )
 
 _DAMAGE = (
-    *(OSError, ValueError, LookupError, TypeError, RecursionError),
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    RecursionError,
     safetensors.SafetensorError,
 )
 

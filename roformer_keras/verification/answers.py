@@ -217,8 +217,13 @@ class SavedAnswers:
         except FileNotFoundError as error:
             raise SourceError(f"there is no reference file {reference}") from error
         except (
-            *(OSError, LookupError, TypeError, ValueError, EOFError),
-            *(zipfile.BadZipFile, zlib.error),
+            OSError,
+            LookupError,
+            TypeError,
+            ValueError,
+            EOFError,
+            zipfile.BadZipFile,
+            zlib.error,
         ) as error:
             raise SourceError(
                 f"{reference} is not a whole reference file ({error})",

@@ -85,7 +85,7 @@ class Reference:
     ops = ("info", "predict")
 
     def __init__(self):
-        # TensorFlow imports them where it finds them, for what is not used here.
+        # TensorFlow imports them where it finds them; nothing here uses them.
         for name in ("jax", "matplotlib", "pandas", "sklearn"):
             sys.modules.setdefault(name, None)
         import bert4keras
@@ -260,7 +260,7 @@ class Reference:
 
 
 class Transformers:
-    """The imported Transformers, on the CPU; its `ops` are those of `Reference`."""
+    """The imported Transformers, on the CPU; it has the `ops` of `Reference`."""
 
     ops = ("info", "predict")
 
