@@ -5,6 +5,7 @@ import io
 import tokenize
 from pathlib import Path
 
+from roformer_keras.cli.porting import port_notebook, port_script
 from roformer_keras.errors import SourceError
 from roformer_keras.io.atomic import replacing
 
@@ -37,8 +38,6 @@ def run(
         text = data.decode(encoding)
     except (OSError, SyntaxError, ValueError) as error:
         raise SourceError(f"{script} cannot be read as text: {error}") from error
-    from roformer_keras.bert4keras.porting import port_notebook, port_script
-
     ported = (port_notebook if is_notebook else port_script)(text, script)
     for one, other in ported.sources:
         pair = (one.splitlines(), other.splitlines())

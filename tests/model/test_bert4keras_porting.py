@@ -8,7 +8,7 @@ import warnings
 import pytest
 from common import ROOT, reference_folder
 
-from roformer_keras.bert4keras import porting
+from roformer_keras.cli import porting
 from roformer_keras.cli.main import main
 from roformer_keras.errors import ConfigurationError
 from tools.covered_names import PAGE, covered_names, with_table

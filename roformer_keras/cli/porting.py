@@ -345,7 +345,10 @@ def _module(name) -> tuple[ModuleType | None, str]:
     name = f"{_PACKAGE}{name.removeprefix(_ORIGINAL)}"
     try:
         return importlib.import_module(name), ""
-    except ImportError:
+    except ModuleNotFoundError as error:
+        # Keras itself may be missing.
+        if not (error.name or "").startswith(_PACKAGE):
+            raise
         return None, f"there is no module {name}"
 
 
