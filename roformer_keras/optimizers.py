@@ -1,6 +1,5 @@
-"""The optimizers of training, and how their learning rate goes."""
+"""The optimizers of training, and the learning rates of variables."""
 
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from roformer_keras.checks import (
     check_number,
 )
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.schedules import InverseSquareRoot, PiecewiseLinear, UpdatesLinear
 from roformer_keras.types import TensorLike
 
 __all__ = [
@@ -29,64 +29,6 @@ __all__ = [
 
 # Names of weights that are not decayed: of dense layers and of norms.
 _NOT_DECAYED = ("bias", "gamma", "beta")
-
-
-@keras.saving.register_keras_serializable("roformer_keras")
-class PiecewiseLinear(keras.optimizers.schedules.LearningRateSchedule):
-    """A learning rate times a factor that is linear between given steps.
-
-    Args:
-        learning_rate: float.
-        points: pairs (step, factor), ascending. Before the first the factor rises from
-            0 at step 0, so that the first update then has the rate 0; after the last
-            it stays. None: constant.
-
-    Call arguments:
-        step: int. Updates so far.
-
-    Returns:
-        float32 scalar.
-
-    Raises:
-        ConfigurationError: steps are negative or not ascending.
-
-    Example:
-        >>> rate = optimizers.PiecewiseLinear(1e-3, [(100, 1.0), (1000, 0.1)])
-        >>> [round(float(rate(step)), 6) for step in (0, 50, 100, 1000, 2000)]
-        [0.0, 0.0005, 0.001, 0.0001, 0.0001]
-
-    Source: bert4keras 0.11.5, `piecewise_linear`.
-    """
-
-    def __init__(self, learning_rate: float, points: Sequence[tuple[int, float]] = ()):
-        self.learning_rate = float(learning_rate)
-        try:
-            self.points = [(int(step), float(factor)) for step, factor in points]
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(
-                "a schedule must be a list of pairs of a step and a factor, got "
-                f"{points!r:.80}"
-            ) from error
-        steps = [step for step, _ in self.points]
-        if steps != sorted(set(steps)) or min(steps, default=0) < 0:
-            raise ConfigurationError(
-                "each point of a schedule must have a later step than the one before, "
-                f"from 0, got the steps {steps}"
-            )
-
-    def __call__(self, step: TensorLike) -> TensorLike:
-        points = self.points or [(0, 1.0)]
-        if points[0][0] > 0:
-            points = [(0, 0.0), *points]
-        step = ops.cast(step, "float32")
-        factor = ops.full_like(step, points[0][1])
-        for (start, before), (end, after) in itertools.pairwise(points):
-            share = ops.clip((step - start) / (end - start), 0.0, 1.0)
-            factor += share * (after - before)
-        return factor * self.learning_rate
-
-    def get_config(self) -> dict[str, Any]:
-        return {"learning_rate": self.learning_rate, "points": self.points}
 
 
 _MOMENTS = ("momentum", "velocity", "velocity_hat")
@@ -111,6 +53,11 @@ class _BertOptimizer(quirks.OptimizerSteps, keras.optimizers.Optimizer):
     not_decayed: tuple[str, ...] = ()
     # Name -> one variable for each of the model, such as its momentum.
     _states: Mapping[str, list] = {}
+
+    def __init__(self, *args: Any, not_decayed: Sequence[str] = (), **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        if not_decayed:
+            self.exclude_from_weight_decay(var_names=list(not_decayed))
 
     def exclude_from_weight_decay(
         self, var_list: list | None = None, var_names: list[str] | None = None
@@ -159,13 +106,10 @@ class _BertOptimizer(quirks.OptimizerSteps, keras.optimizers.Optimizer):
         # Keras's other ways to clip come first.
         if not self.global_clipnorm or self.clipnorm:
             return super().clip_gradients(grads)
-        types = {
-            keras.backend.standardize_dtype(g.dtype) for g in grads if g is not None
-        }
-        if types == {"float32"}:
-            if keras.backend.backend() == "tensorflow":
-                return _clipped_by_global_norm(grads, self.global_clipnorm)
-            return super().clip_gradients(grads)
+        known = [gradient for gradient in grads if gradient is not None]
+        types = {keras.backend.standardize_dtype(gradient.dtype) for gradient in known}
+        if types == {"float32"} and keras.backend.backend() == "tensorflow":
+            return _clipped_by_global_norm(grads, self.global_clipnorm)
         # Keras adds up squares of one type.
         precise = [
             None if g is None else ops.cast(ops.convert_to_tensor(g), "float32")
@@ -250,8 +194,8 @@ class AdamW(_BertOptimizer, keras.optimizers.AdamW):
         >>> optimizer.rates
         {'transformer_layer_0/': 0.5}
 
-    Source: Loshchilov and Hutter 2019, arXiv:1711.05101; the numbers are those of
-    bert4keras 0.11.5.
+    Source: Loshchilov and Hutter 2019, arXiv:1711.05101; bert4keras 0.11.5 for
+    the numbers.
     """
 
     epsilon: TensorLike
@@ -263,9 +207,7 @@ class AdamW(_BertOptimizer, keras.optimizers.AdamW):
         not_decayed: Sequence[str] = (),
         **kwargs: Any,
     ):
-        super().__init__(*args, **kwargs)
-        if not_decayed:
-            self.exclude_from_weight_decay(var_names=list(not_decayed))
+        super().__init__(*args, not_decayed=not_decayed, **kwargs)
         self.rates = dict(rates or {})
         for pattern, factor in self.rates.items():
             if not factor >= 0:
@@ -353,11 +295,6 @@ class Lamb(_BertOptimizer, keras.optimizers.Lamb):
         not_decayed: as in `AdamW`.
         args, kwargs: as in `keras.optimizers.Lamb`.
     """
-
-    def __init__(self, *args, not_decayed=(), **kwargs):
-        super().__init__(*args, **kwargs)
-        if not_decayed:
-            self.exclude_from_weight_decay(var_names=list(not_decayed))
 
     def update_step(self, gradient, variable, learning_rate):
         gradient = dense_gradient(gradient, variable)
@@ -479,76 +416,6 @@ def finetuning_rate(hidden_dim: int) -> float:
     return min(5e-4, 2e-5 * (768 / hidden_dim) ** 2)
 
 
-@keras.saving.register_keras_serializable("roformer_keras")
-class UpdatesLinear(PiecewiseLinear):
-    """`PiecewiseLinear` under gradient accumulation.
-
-    Divides the optimizer's step count by the batches per update.
-
-    Args:
-        learning_rate, points: as in `PiecewiseLinear`, in updates.
-        parts: int. Batches per update.
-    """
-
-    def __init__(self, learning_rate, points=(), parts: int = 1):
-        super().__init__(learning_rate, points)
-        self.parts = parts
-
-    def __call__(self, step):
-        return super().__call__(ops.floor_divide(step, self.parts))
-
-    def get_config(self):
-        return {**super().get_config(), "parts": self.parts}
-
-
-@keras.saving.register_keras_serializable("roformer_keras")
-class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
-    """A rate that rises linearly, and then falls with the root of the update.
-
-    `learning_rate * min(n / warmup, sqrt(warmup / n))` for the update n = 1, 2, 3, ...
-    The rate of Vaswani et al. is that of `learning_rate = (hidden_dim * warmup) **
-    -0.5`.
-
-    Args:
-        learning_rate: float. The highest, of the update `warmup`.
-        warmup: int, at least 1. Updates.
-        parts: int. Batches per update.
-
-    Call arguments:
-        step: int. Batches so far, as the optimizer counts them.
-
-    Returns:
-        float32 scalar.
-
-    Raises:
-        ConfigurationError: `warmup` or `parts` breaks its rule.
-
-    Example:
-        >>> rate = optimizers.InverseSquareRoot(1e-3, warmup=100)
-        >>> [round(float(rate(step)), 6) for step in (0, 99, 399)]
-        [1e-05, 0.001, 0.0005]
-
-    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 3.
-    """
-
-    def __init__(self, learning_rate: float, warmup: int, parts: int = 1):
-        check_integer("warmup", warmup, minimum=1)
-        check_integer("parts", parts, minimum=1)
-        self.learning_rate, self.warmup, self.parts = learning_rate, warmup, parts
-
-    def __call__(self, step: TensorLike) -> TensorLike:
-        update = ops.cast(ops.floor_divide(step, self.parts) + 1, "float32")
-        factor = ops.minimum(update / self.warmup, ops.sqrt(self.warmup / update))
-        return factor * self.learning_rate
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "learning_rate": self.learning_rate,
-            "warmup": self.warmup,
-            "parts": self.parts,
-        }
-
-
 def make_optimizer(
     learning_rate: float,
     schedule: Sequence[tuple[int, float]] = (),
@@ -600,12 +467,9 @@ def make_optimizer(
     check_number("learning_rate", learning_rate)
     for option, value in (("beta_1", beta_1), ("beta_2", beta_2), ("ema", ema)):
         check_number(option, value, minimum=0, below=1)
-    for option, value in (
-        ("epsilon", epsilon),
-        ("weight_decay", weight_decay),
-        ("clip_norm", clip_norm),
-    ):
-        check_number(option, value, minimum=0)
+    check_number("epsilon", epsilon, minimum=0)
+    check_number("weight_decay", weight_decay, minimum=0)
+    check_number("clip_norm", clip_norm, minimum=0)
     check_integer("warmup", warmup, minimum=0)
     check_integer("accumulation", accumulation, minimum=1)
     if rates is not None:
