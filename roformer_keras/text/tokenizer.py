@@ -49,24 +49,15 @@ from roformer_keras.text.characters import (
     normalise,
     normalise_with_origins,
 )
+from roformer_keras.text.joining import join_tokens
 from roformer_keras.text.truncation import join, join_rows
 from roformer_keras.text.words import default_segmenter
 
-_SPECIAL = re.compile(r"\[.*\]")
 _MASK_TOKEN = re.compile(r"(\[MASK\])")
 # bert4keras leaves longer words whole, with the UNK id.
 _LONGEST_WORD = 200
 _CACHED_RUNS = 1 << 16
 _LONGEST_CACHED_RUN = 64
-
-# decode() joins what bert4keras joins.
-_CLITIC = re.compile("' (re|m|s|t|ve|d|ll) ")
-_GLUED_MARK = re.compile(
-    "([\u00b7\u2013\u2014\u2018\u2019\u201b-\u201f\u2026\u2027\u3000-\u3003"
-    "\u3008-\u3011\u3014-\u301f\u3030\u303e\u303f\ufe4f\ufe51\ufe54\uff01-\uff0d"
-    "\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff64+\\-/={(<\\[]) "
-)
-_DECIMAL = re.compile(r"(\d\.) (\d)")
 
 
 class RoFormerTokenizer:
@@ -530,21 +521,7 @@ class RoFormerTokenizer:
         Source: bert4keras 0.11.5, `Tokenizer.decode`.
         """
         check_iterable("ids to decode", ids, "a list of ids")
-        tokens = [self.id_to_token(index) for index in ids]
-        text = ""
-        for token in itertools.filterfalse(_SPECIAL.fullmatch, tokens):
-            if token.startswith("##"):
-                text += token[2:]
-            elif len(token) == 1 and is_punctuation(token):
-                text += token + " "
-            elif CJK_CHARACTER.fullmatch(token) or CJK_CHARACTER.match(text[-1:]):
-                text += token
-            else:
-                text += " " + token
-        text = re.sub(" +", " ", text)
-        text = _CLITIC.sub(r"'\1 ", text)
-        text = _GLUED_MARK.sub(r"\1", text)
-        return _DECIMAL.sub(r"\1\2", text).strip()
+        return join_tokens(map(self.id_to_token, ids))
 
 
 def _read_vocabulary(vocabulary):
