@@ -180,38 +180,21 @@ def read_table(
                 "multiple-choice"
             )
         count = count if fields else len(choices.FIELDS[kind]) - 1
-    wanted = count + labelled
-    if fields and len(fields) not in (wanted, count + 1):
-        raise ConfigurationError(
-            f"fields must name {count} {'text' if count == 1 else 'texts'}"
-            f"{' and a label' if labelled else ''}, got {', '.join(fields)}"
-        )
-    if len(set(fields)) < len(fields):
-        raise ConfigurationError(
-            f"fields must name different columns, got {', '.join(fields)}"
-        )
+    _check_fields(fields, count, labelled)
+    _check_kind(path, kind, groups)
     where = name_places(path, format)
-    names = (*text_names(count, has_choices), "label")[:wanted]
-    places: list[int] = []
+    names = (*text_names(count, has_choices), "label")[: count + labelled]
     keys: tuple[str, ...] = ()
+    places: list[int] = []
     if kind in _TAGGED:
-        if groups:
-            raise SourceError(
-                f"{file_name(path)} has tags and no columns {', '.join(groups)}",
-                hint="leave holdout_by out",
-            )
         rows = read_tagged(path, count, encoding)
     elif kind in _KEYED:
         if kind == ".squad":
-            names = _squad_names(path, count)[:wanted]
-        keys = tuple(fields[:wanted]) or names
-        # Numbers in `groups` index `fields`.
-        numbers = {str(number): key for number, key in enumerate(keys, start=1)}
-        named = [numbers.get(group, group) for group in groups]
-        keys = tuple(dict.fromkeys((*keys, *named)))
-        places = [keys.index(group) for group in named]
+            names = _squad_names(path, count)[: count + labelled]
+        keys = tuple(fields[: count + labelled]) or names
+        keys, places = _with_groups(keys, groups)
         rows = _read_keys(path, kind, keys, encoding, has_tokens)
-    elif kind in cells.KINDS:
+    else:
         sheet = cells.Sheet(path, kind, where, encoding)
         if kind == ".txt" and or_first and not sheet.has_columns(fields):
             fields = ()
@@ -224,40 +207,18 @@ def read_table(
             has_choices=has_choices,
             classes=classes,
         )
-    else:
-        endings = [f".{one}" for one in FORMATS if one not in _NAMED]
-        raise SourceError(
-            f"a file of labelled texts must be {', '.join(endings[:-1])} or "
-            f"{endings[-1]}, or text of these with .gz or .xz after it, got {path}",
-            hint=Hint(
-                f"give {{format}} if it is one of {', '.join(FORMATS)} under another "
-                "name"
-            ),
-        )
     table = Table([], [] if labelled else None, [], [] if groups else None)
     for line, values in rows:
-        error = values if isinstance(values, SourceError) else None
-        texts = () if error else tuple(values[: count - has_choices])
-        if texts and has_tokens and labelled:
-            values[count] = token_tags(texts[-1], values[count])
-        texts = tuple(_joined(text, has_tokens) for text in texts)
-        for number, text in enumerate(texts):
-            if not isinstance(text, str) or not text.strip():
-                column = f" in {keys[number]!r}" if keys else ""
-                error = SourceError(
-                    f"{where(line)}: a text must be a str that is not empty, "
-                    f"got {text!r:.60}{column}",
-                    hint=_TEXT_HINT if keys else None,
-                )
-        if has_choices and not error:
-            try:
-                texts = (*texts, choices.parse_choices(values[count - 1]))
-            except ConfigurationError as problem:
-                message = f"{where(line)}: {problem.message}"
-                error = SourceError(message, hint=problem.hint)
-        if error:
+        try:
+            if isinstance(values, SourceError):
+                raise values
+            if has_tokens and labelled:
+                text = values[count - has_choices - 1]
+                values[count] = token_tags(text, values[count])
+            texts = _texts_of(values, count, has_choices, has_tokens, keys, where(line))
+        except SourceError as error:
             if skipped is None:
-                raise error
+                raise
             reason = error.message.removeprefix(where(line)).lstrip(": ")
             skipped.append((line, reason))
             continue
@@ -266,16 +227,78 @@ def read_table(
         if table.labels is not None:
             table.labels.append(values[count])
         if table.groups is not None:
-            groups_found = [
-                (max(p - count + 1, 0), _group_of(values[p])) for p in places
-            ]
-            table.groups.append(tuple(cell for cell in groups_found if cell[1]))
+            cells_of = ((max(p - count + 1, 0), _group_of(values[p])) for p in places)
+            table.groups.append(tuple(cell for cell in cells_of if cell[1]))
     if not table.texts:
-        line, reason = skipped[0] if skipped else (0, "")
-        unit = row_unit(path, format)
-        why = f" that can be read; {unit} {line}: {reason}" if reason else ""
-        raise SourceError(f"{file_name(path)} has no row{why}")
+        raise _no_row(path, format, skipped)
     return table
+
+
+def _no_row(path, format, skipped):
+    why = ""
+    if skipped:
+        line, reason = skipped[0]
+        why = f" that can be read; {row_unit(path, format)} {line}: {reason}"
+    return SourceError(f"{file_name(path)} has no row{why}")
+
+
+def _check_fields(fields, count, labelled):
+    if fields and len(fields) not in (count + labelled, count + 1):
+        raise ConfigurationError(
+            f"fields must name {count} {'text' if count == 1 else 'texts'}"
+            f"{' and a label' if labelled else ''}, got {', '.join(fields)}"
+        )
+    if len(set(fields)) < len(fields):
+        raise ConfigurationError(
+            f"fields must name different columns, got {', '.join(fields)}"
+        )
+
+
+def _check_kind(path, kind, groups):
+    if kind in _TAGGED and groups:
+        raise SourceError(
+            f"{file_name(path)} has tags and no columns {', '.join(groups)}",
+            hint="leave holdout_by out",
+        )
+    if kind not in (*_TAGGED, *_KEYED, *cells.KINDS):
+        endings = [f".{name}" for name in FORMATS if name not in _NAMED]
+        raise SourceError(
+            f"a file of labelled texts must be {', '.join(endings[:-1])} or "
+            f"{endings[-1]}, or text of these with .gz or .xz after it, got {path}",
+            hint=Hint(
+                f"give {{format}} if it is one of {', '.join(FORMATS)} under another "
+                "name"
+            ),
+        )
+
+
+def _with_groups(keys, groups):
+    """The keys with those of groups, and the places of these among them."""
+    # Numbers in `groups` index `fields`.
+    numbers = {str(number): key for number, key in enumerate(keys, start=1)}
+    named = [numbers.get(group, group) for group in groups]
+    keys = tuple(dict.fromkeys((*keys, *named)))
+    return keys, [keys.index(group) for group in named]
+
+
+def _texts_of(values, count, has_choices, has_tokens, keys, where):
+    """The texts of a row, of which the last may be a list of choices."""
+    texts = tuple(_joined(text, has_tokens) for text in values[: count - has_choices])
+    for number, text in enumerate(texts):
+        if not isinstance(text, str) or not text.strip():
+            column = f" in {keys[number]!r}" if keys else ""
+            raise SourceError(
+                f"{where}: a text must be a str that is not empty, got "
+                f"{text!r:.60}{column}",
+                hint=_TEXT_HINT if keys else None,
+            )
+    if has_choices:
+        try:
+            texts = (*texts, choices.parse_choices(values[count - 1]))
+        except ConfigurationError as problem:
+            message = f"{where}: {problem.message}"
+            raise SourceError(message, hint=problem.hint) from None
+    return texts
 
 
 def _squad_names(path, count):

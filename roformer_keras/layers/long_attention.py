@@ -87,6 +87,10 @@ def attend(
     )
 
 
+def _dropped(x, factors):
+    return x if factors is None else x * factors
+
+
 def _in_blocks(query, key, value, mask, rate, seed):
     import tensorflow as tf
 
@@ -115,14 +119,11 @@ def _in_blocks(query, key, value, mask, rate, seed):
         drawn = tf.random.stateless_uniform(tf.shape(weights), seeds)
         return weights, tf.cast(drawn >= rate, weights.dtype) * keep
 
-    def dropped(x, factors):
-        return x if factors is None else x * factors
-
     @tf.custom_gradient
     def attend(query, key, value):
         def step(number, mixed):
             weights, factors = weights_of(query, key, number)
-            block = tf.matmul(dropped(weights, factors), value)
+            block = tf.matmul(_dropped(weights, factors), value)
             # Concatenation is along the first axis.
             return number + 1, mixed.write(number, tf.transpose(block, (2, 0, 1, 3)))
 
@@ -141,9 +142,9 @@ def _in_blocks(query, key, value, mask, rate, seed):
                 weights, factors = weights_of(query, key, number)
                 above, queries = part(upstream, number), part(query, number)
                 value_gradient += tf.matmul(
-                    dropped(weights, factors), above, transpose_a=True
+                    _dropped(weights, factors), above, transpose_a=True
                 )
-                change = dropped(tf.matmul(above, value, transpose_b=True), factors)
+                change = _dropped(tf.matmul(above, value, transpose_b=True), factors)
                 total = tf.reduce_sum(change * weights, -1, keepdims=True)
                 change = weights * (change - total) * factor
                 key_gradient += tf.matmul(change, queries, transpose_a=True)

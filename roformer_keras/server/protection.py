@@ -141,6 +141,86 @@ def _as_sent(host):
     return f"[{host}]" if ":" in host and host[0] != "[" else host.lower()
 
 
+class _Protocol(HttpToolsProtocol):
+    options: ServerOptions
+    _head_bytes = 0
+    _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport):
+        super().connection_made(transport)
+        if len(self.connections) > self.options.max_connections:
+            transport.close()
+            return
+        self._watch()
+
+    def data_received(self, data):
+        super().data_received(data)
+        self._watch()
+        if self._deadline is None:
+            self._head_bytes = 0
+            return
+        # Bytes of a head that is still to end.
+        self._head_bytes += len(data)
+        if self._head_bytes > _MOST_OF_HEAD:
+            self.transport.abort()
+
+    def on_response_complete(self):
+        super().on_response_complete()
+        self._watch()
+
+    def pause_writing(self):
+        super().pause_writing()
+        self._watch_reading(math.inf)
+
+    def resume_writing(self):
+        super().resume_writing()
+        self._unread.cancel()
+        if self._deadline is not None:
+            # It has the whole time for what is left, and for its next request.
+            self._unwatch()
+            self._watch()
+
+    def connection_lost(self, exc):
+        super().connection_lost(exc)
+        self._unwatch()
+        if self._unread is not None:
+            self._unread.cancel()
+
+    def _watch_reading(self, unread_before):
+        """Ends the connection when the client reads nothing for the time."""
+        unread = self.transport.get_write_buffer_size()
+        if unread >= unread_before:
+            self.transport.abort()
+            return
+        self._unread = self.loop.call_later(
+            self.options.read_timeout, self._watch_reading, unread
+        )
+
+    def _watch(self):
+        """Sets a deadline while the head of a request is awaited."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._unwatch()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(
+                self.options.read_timeout, self._end_wait
+            )
+
+    def _end_wait(self):
+        if self.flow.write_paused:
+            # It still reads the last answer, within the time for that.
+            self._deadline = None
+            self._watch()
+        else:
+            # Not `close`, which waits until the client has read all.
+            self.transport.abort()
+
+    def _unwatch(self):
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
 def make_protocol(options: ServerOptions) -> type[HttpToolsProtocol]:
     """uvicorn's HTTP, which closes connections that are too many or too slow.
 
@@ -148,83 +228,4 @@ def make_protocol(options: ServerOptions) -> type[HttpToolsProtocol]:
         options: `ServerOptions`, of which a client has `read_timeout` for the head of
             a request, and to read some of an answer.
     """
-
-    class Protocol(HttpToolsProtocol):
-        _head_bytes = 0
-        _deadline: asyncio.TimerHandle | None = None
-        _unread: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport):
-            super().connection_made(transport)
-            if len(self.connections) > options.max_connections:
-                transport.close()
-                return
-            self._watch()
-
-        def data_received(self, data):
-            super().data_received(data)
-            self._watch()
-            if self._deadline is None:
-                self._head_bytes = 0
-                return
-            # Bytes of a head that is still to end.
-            self._head_bytes += len(data)
-            if self._head_bytes > _MOST_OF_HEAD:
-                self.transport.abort()
-
-        def on_response_complete(self):
-            super().on_response_complete()
-            self._watch()
-
-        def pause_writing(self):
-            super().pause_writing()
-            self._watch_reading(math.inf)
-
-        def resume_writing(self):
-            super().resume_writing()
-            self._unread.cancel()
-            if self._deadline is not None:
-                # It has the whole time for what is left, and for its next request.
-                self._unwatch()
-                self._watch()
-
-        def connection_lost(self, exc):
-            super().connection_lost(exc)
-            self._unwatch()
-            if self._unread is not None:
-                self._unread.cancel()
-
-        def _watch_reading(self, unread_before):
-            """Ends the connection when the client reads nothing for the time."""
-            unread = self.transport.get_write_buffer_size()
-            if unread >= unread_before:
-                self.transport.abort()
-                return
-            self._unread = self.loop.call_later(
-                options.read_timeout, self._watch_reading, unread
-            )
-
-        def _watch(self):
-            """Sets a deadline while the head of a request is awaited."""
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._unwatch()
-            elif self._deadline is None:
-                self._deadline = self.loop.call_later(
-                    options.read_timeout, self._end_wait
-                )
-
-        def _end_wait(self):
-            if self.flow.write_paused:
-                # It still reads the last answer, within the time for that.
-                self._deadline = None
-                self._watch()
-            else:
-                # Not `close`, which waits until the client has read all.
-                self.transport.abort()
-
-        def _unwatch(self):
-            if self._deadline is not None:
-                self._deadline.cancel()
-                self._deadline = None
-
-    return Protocol
+    return type("Protocol", (_Protocol,), {"options": options})

@@ -141,12 +141,7 @@ class FinetuningSettings(Settings):
     keep_best: bool = True
     seed: int = random_seed()
 
-    def _check_together(self):
-        if self.batch_size % self.accumulation:
-            raise ConfigurationError(
-                "batch_size must be a multiple of accumulation, got "
-                f"batch_size={self.batch_size}, accumulation={self.accumulation}"
-            )
+    def _check_files(self):
         for name in ("train", "valid", "test"):
             if getattr(self, name) == "-":
                 raise ConfigurationError(
@@ -178,6 +173,14 @@ class FinetuningSettings(Settings):
                 raise ConfigurationError(
                     f"{name} needs data that are not trained on: give valid, or holdout"
                 )
+
+    def _check_together(self):
+        if self.batch_size % self.accumulation:
+            raise ConfigurationError(
+                "batch_size must be a multiple of accumulation, got "
+                f"batch_size={self.batch_size}, accumulation={self.accumulation}"
+            )
+        self._check_files()
         if self.adversarial_epsilon and (self.lora_rank or self.freeze_embeddings):
             cause = "lora_rank" if self.lora_rank else "freeze_embeddings"
             raise ConfigurationError(

@@ -31,6 +31,7 @@ LAYERS = (
     "conversion engines metrics",
     "hub layers",
     "compiled config io optimizers",
+    "schedules",
     "backend checks extras losses processes",
     "errors progress quirks registry types",
 )
@@ -160,6 +161,37 @@ def test_private_names_of_libraries_are_quirks():
         for name in imports_of(module)
         if name.startswith(PRIVATE_MODULES)
     ]
+    assert wrong == []
+
+
+MAX_LINES_OF_FILE = 600
+MAX_LINES_OF_FUNCTION = 80
+# It makes the layers of the model one after the other.
+LONG_FUNCTIONS = {"models/backbone.py: __init__"}
+
+
+def line_count(node):
+    """Lines of a function without its docstring."""
+    lines = node.end_lineno - node.lineno + 1
+    if ast.get_docstring(node) is not None:
+        lines -= node.body[0].end_lineno - node.body[0].lineno + 1
+    return lines
+
+
+def test_files_and_functions_are_short():
+    wrong = []
+    for module in MODULES:
+        text = (PACKAGE / module).read_text(encoding="utf-8")
+        count = len(text.splitlines())
+        if count > MAX_LINES_OF_FILE:
+            wrong.append(f"{module} has {count} lines")
+        wrong += [
+            f"{name} has {line_count(node)} lines"
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and (name := f"{module.as_posix()}: {node.name}") not in LONG_FUNCTIONS
+            and line_count(node) > MAX_LINES_OF_FUNCTION
+        ]
     assert wrong == []
 
 
