@@ -1,7 +1,7 @@
 """Keras's habitual methods, without what makes them slow on TensorFlow."""
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,15 +16,13 @@ from roformer_keras.layers.fused import fused
 from roformer_keras.processes import refuse_forked_process
 from roformer_keras.types import ENGINES
 
-# A mixin calls what a Keras model has.
-if TYPE_CHECKING:
-    from keras import Model as _Model
-else:
-    _Model = object
 
+@keras.saving.register_keras_serializable("roformer_keras")
+class FastModel(keras.Model):
+    """Your functional `keras.Model`, whose methods do not wait.
 
-class FastInference(_Model):
-    """A base of functional models whose habitual methods do not wait.
+    `keras.Model(...)` on a backbone of this package runs as Keras does. With this class
+    in its place:
 
     - `fit`, `evaluate` and `predict` do not wait for the tuning of `tf.data`.
     - Steps of `evaluate` and `predict` use fused operations, see `layers.fused`.
@@ -37,6 +35,14 @@ class FastInference(_Model):
 
     Other backends run as in Keras: PyTorch has no graph, and JAX would compile one for
     each shape, which takes as long as some fifteen calls.
+
+    Example:
+        >>> backbone = roformer_keras.RoFormerBackbone.from_preset("roformer-char")
+        >>> hidden = keras.layers.GlobalAveragePooling1D()(backbone.output)
+        >>> classes = keras.layers.Dense(3)(hidden)
+        >>> model = roformer_keras.FastModel(backbone.input, classes)
+        >>> model.predict(backbone.tokenizer(["今天天气不错"]), verbose=0).shape
+        (1, 3)
     """
 
     predict_function: Any
@@ -151,7 +157,7 @@ class FastInference(_Model):
         super().make_predict_function(force)
         is_new = self.predict_function is not before
         # A step of the user's may need the sizes of its batch.
-        is_own = type(self).predict_step is FastInference.predict_step
+        is_own = type(self).predict_step is FastModel.predict_step
         if is_new and is_own and self._is_graph_of_tensorflow():
             self.predict_function = for_any_shape(self.predict_function, self)
         return self.predict_function
@@ -196,23 +202,6 @@ class FastInference(_Model):
         if is_plain and not self.run_eagerly and _is_outside_graph(inputs):
             return inference_of(self).call(super().call, inputs)
         return super().call(inputs, training=training, mask=mask, **kwargs)
-
-
-@keras.saving.register_keras_serializable("roformer_keras")
-class FastModel(FastInference, keras.Model):
-    """Your functional `keras.Model`, whose methods do not wait.
-
-    `keras.Model(...)` on a backbone of this package runs as Keras does; this class in
-    its place does what `FastInference` says.
-
-    Example:
-        >>> backbone = roformer_keras.RoFormerBackbone.from_preset("roformer-char")
-        >>> hidden = keras.layers.GlobalAveragePooling1D()(backbone.output)
-        >>> classes = keras.layers.Dense(3)(hidden)
-        >>> model = roformer_keras.FastModel(backbone.input, classes)
-        >>> model.predict(backbone.tokenizer(["今天天气不错"]), verbose=0).shape
-        (1, 3)
-    """
 
 
 def _has_no_mask(mask):

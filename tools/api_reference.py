@@ -45,6 +45,12 @@ class Sections(griffe.Extension):
         self, *, pkg: griffe.Module, loader: griffe.GriffeLoader, **kwargs
     ) -> None:
         pages = class_pages()
+        for owner, name, function in assigned_methods(pkg):
+            owner.set_member(name, griffe.Alias(name, function, parent=owner))
+            for one in (function, *(function.overloads or ())):
+                # Shown as methods, which have their model.
+                if "model" in one.parameters:
+                    del one.parameters["model"]
         for found in documented(pkg):
             text = with_sections(found.docstring.value)
             found.docstring.value = with_links(text, pages)
@@ -52,6 +58,33 @@ class Sections(griffe.Extension):
             shown = default_of(str(field.value))
             # Others are expressions, which griffe understands.
             field.value = field.value if shown == str(field.value) else shown
+
+
+def assigned_methods(
+    package: griffe.Module,
+) -> list[tuple[griffe.Class, str, griffe.Function]]:
+    """Methods of classes that are functions of a module: class, name and function."""
+
+    modules = {one.path: one for one in modules_of(package)}
+    found = []
+    for owner in [one for home in modules.values() for one in home.classes.values()]:
+        for name, member in owner.members.items():
+            value = getattr(member, "value", None)
+            if member.is_alias or not isinstance(value, griffe.ExprAttribute):
+                continue
+            module, _, function = value.canonical_path.rpartition(".")
+            home = modules.get(module)
+            if home and function in home.functions:
+                found.append((owner, name, home.functions[function]))
+    return found
+
+
+def modules_of(module: griffe.Module) -> Iterator[griffe.Module]:
+    """A module, and those below it."""
+    yield module
+    for member in module.modules.values():
+        if not member.is_alias:
+            yield from modules_of(member)
 
 
 def fields(module: griffe.Object) -> Iterator[griffe.Attribute]:

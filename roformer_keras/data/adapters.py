@@ -122,7 +122,7 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
         batch_size=batch_size,
         steps=bound.get("steps_per_epoch" if is_fit else "steps"),
         shuffle=bound.get("shuffle", True) if is_fit else False,
-        # The function of `predict` has one graph for all shapes, see `FastInference`.
+        # The function of `predict` has one graph for all shapes, see `FastModel`.
         sliced=method.__name__ == "predict",
     )
     adapters = [bound["x"], bound.get("validation_data")]

@@ -10,6 +10,7 @@ from roformer_keras.conversion.peft import Adapter
 from roformer_keras.conversion.weights import Weight
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.models.paths import weights_by_path
+from roformer_keras.models.preset_files import checkpoint_of
 
 # What PEFT saves once more, though it is one with another weight here.
 _TIED = "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"
@@ -20,7 +21,7 @@ def head_fields(model: Any) -> dict[str, Any]:
     rows = {name: row for name, (row, _) in _rows(model).items()}
     if not rows:
         return {}
-    checkpoint = model._checkpoint(rows.values())
+    checkpoint = checkpoint_of(model, rows.values())
     return {
         "head": {
             name: _turned(row, checkpoint.weight(row.name))

@@ -8,6 +8,7 @@ from keras import ops
 
 from roformer_keras.config import PERFORMERS, RoFormerConfig, config_from
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.fast_model import FastModel
 from roformer_keras.layers import (
     AttentionMask,
     FeedForward,
@@ -21,7 +22,8 @@ from roformer_keras.layers import (
 from roformer_keras.layers.masks import PaddingMask
 from roformer_keras.models.initializers import embedding_initializer, initializer
 from roformer_keras.models.lora import set_trainable_state, trainable_state
-from roformer_keras.models.preset import PresetModel, take_tokenizer
+from roformer_keras.models.preset import PresetModel
+from roformer_keras.models.preset_files import take_tokenizer
 from roformer_keras.models.quantization import (
     quantization_state,
     set_quantization_state,
@@ -81,7 +83,11 @@ class RoFormerBackbone(PresetModel):
         - [RoFormerV2](https://kexue.fm/archives/8998)
     """
 
-    config: RoFormerConfig
+    config: RoFormerConfig = None  # type: ignore[assignment]
+    # It has nothing to learn of texts: as in Keras.
+    fit, evaluate = FastModel.fit, FastModel.evaluate
+    train_on_batch = FastModel.train_on_batch
+    test_on_batch = FastModel.test_on_batch
 
     def __init__(
         self,

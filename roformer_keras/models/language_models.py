@@ -23,9 +23,8 @@ from roformer_keras.models.backbone import RoFormerBackbone
 from roformer_keras.models.embedding import embed
 from roformer_keras.models.fill_mask import MaskCandidate, fill_mask
 from roformer_keras.models.initializers import initializer
-from roformer_keras.models.objective_data import ObjectiveData, refuse_iterator
-from roformer_keras.models.text_model import TextModel
-from roformer_keras.objectives import OBJECTIVES
+from roformer_keras.models.objective_data import ObjectiveReader
+from roformer_keras.models.preset import PresetModel
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.types import Engine, TensorLike, Texts, Verbose
 
@@ -33,7 +32,7 @@ from roformer_keras.types import Engine, TensorLike, Texts, Verbose
 _RATE = 1e-4
 
 
-class LanguageModel(TextModel):
+class LanguageModel(PresetModel):
     """A backbone and its tied output layer.
 
     Subclasses differ in what their backbone must be, see `config.MODEL_FIELDS`, and in
@@ -44,8 +43,12 @@ class LanguageModel(TextModel):
     if TYPE_CHECKING:
 
         @property
+        def config(self) -> RoFormerConfig: ...
+
+        @property
         def objective_name(self) -> str: ...
 
+    reader_class = ObjectiveReader
     row_options = ("max_length", "options")
 
     def __init__(
@@ -126,28 +129,6 @@ class LanguageModel(TextModel):
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
         return make_optimizer(_RATE)
-
-    def default_metrics(self) -> None:
-        return None
-
-    def _data(self, x, y, sample_weight, class_weight, *, max_length=128, options=None):
-        if sample_weight is not None or class_weight is not None:
-            raise ConfigurationError(
-                "texts without labels have no weights and no classes: leave "
-                "sample_weight and class_weight out"
-            )
-        kind = OBJECTIVES[self.objective_name]
-        objective = kind(self.text_tokenizer(), max_length, **(options or {}))
-        if not self.compiled:
-            self.compile()
-        return ObjectiveData.of(self, objective, x, y)
-
-    def _tokenized_batches(self, data, options, copies=1, class_weight=None):
-        refuse_iterator(data)
-        return data
-
-    def _validation_parts(self, data):
-        return data if isinstance(data, tuple) else (data,)
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

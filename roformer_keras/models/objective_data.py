@@ -20,6 +20,8 @@ from roformer_keras.data.loader import batch_maker, items_of
 from roformer_keras.data.rows import draw_validation
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.models.text_data import TextReader
+from roformer_keras.objectives import OBJECTIVES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,13 +98,39 @@ class ObjectiveData:
         return NumberedBatches(make, count, epoch or 0, advances=epoch is not None)
 
 
+class ObjectiveReader(TextReader):
+    """Reads texts that a language model learns by its objective."""
+
+    def ready(self, data: Any, is_training: bool = False) -> Any:
+        _refuse_iterator(data)
+        return data
+
+    def _data(self, x, y, sample_weight, class_weight):
+        if sample_weight is not None or class_weight is not None:
+            raise ConfigurationError(
+                "texts without labels have no weights and no classes: leave "
+                "sample_weight and class_weight out"
+            )
+        objective = OBJECTIVES[self.model.objective_name](
+            self.model.text_tokenizer(),
+            self.options.get("max_length", 128),
+            **(self.options.get("options") or {}),
+        )
+        if not self.model.compiled:
+            self.model.compile()
+        return ObjectiveData.of(self.model, objective, x, y)
+
+    def _parts(self, data):
+        return data if isinstance(data, tuple) else (data,)
+
+
 def _items(objective, x, y=None):
     """The items of an objective that texts make."""
     check_container(x, y)
     fields = (objective.fields or 1,)
     if hasattr(x, "as_numpy_iterator") or isinstance(x, keras.utils.PyDataset):
         x, y = _texts_of_dataset(x, fields)
-    refuse_iterator(x)
+    _refuse_iterator(x)
     encode = objective.encoder(objective.rows.tokenizer, objective.rows.length)
     records = as_texts(x if y is None else (x, y), fields)
     items = ItemList(item for record in records for item in encode(record))
@@ -125,7 +153,7 @@ def _texts_of_dataset(dataset, fields):
     )
 
 
-def refuse_iterator(x: Any) -> None:
+def _refuse_iterator(x):
     """Raises ConfigurationError for an iterator of texts."""
     if isinstance(x, Iterator):
         raise ConfigurationError(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import keras
 
 from roformer_keras import quirks
+from roformer_keras.errors import ConfigurationError
 
 
 def weights_by_path(model: keras.Layer) -> dict[str, keras.Variable]:
@@ -51,3 +52,14 @@ def _below(part, path):
     """A path in a layer from the layer's name on; nothing if it is in another layer."""
     if part.path and path and f"{path}/".startswith(f"{part.path}/"):
         yield path[len(part.path) - len(part.name) :]
+
+
+def backbone_of(model):
+    """The backbone of a model, or the model if it is one."""
+    backbone = getattr(model, "backbone", model)
+    if not hasattr(backbone, "transformer_layers"):
+        raise ConfigurationError(
+            "the model must be a RoFormerBackbone or have one as its backbone, got "
+            f"{type(model).__name__}"
+        )
+    return backbone

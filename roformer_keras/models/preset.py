@@ -1,70 +1,52 @@
-"""Loading and saving of presets, which every model of this package shares."""
+"""The base of every model of this package: presets in and out, and `fit` on texts."""
 
-import contextlib
-import dataclasses
-import inspect
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import keras
 import numpy as np
 
-from roformer_keras.checks import check_instance, check_names, check_path
-from roformer_keras.config import ConfigSource, RoFormerConfig, Seq2SeqConfig
-from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
-from roformer_keras.conversion.convert import save
-from roformer_keras.conversion.reader import open_checkpoint, read_tokenizer
-from roformer_keras.conversion.tokenizer_files import check_tokenizer
-from roformer_keras.conversion.weights import (
-    OUTPUT_BIAS,
-    WORD_EMBEDDINGS,
-    model_heads,
-    weight_table,
+from roformer_keras.checks import check_path
+from roformer_keras.config import ConfigSource
+from roformer_keras.conversion.checkpoint import Checkpoint
+from roformer_keras.conversion.weights import model_heads, weight_table
+from roformer_keras.data.batches import MappedDataset, TextBatches
+from roformer_keras.data.datasets import check_container, is_ready
+from roformer_keras.errors import ConfigurationError, VocabularyError
+from roformer_keras.fast_model import FastModel
+from roformer_keras.models import lora
+from roformer_keras.models.preset_files import (
+    config_on_backbone,
+    loaded_model,
+    matched_weights,
+    read_weights,
+    restored_model,
+    take_backbone,
+    write_preset,
 )
-from roformer_keras.errors import ConfigurationError, VocabularyError, errors_at
-from roformer_keras.fast_model import FastInference
-from roformer_keras.hub.catalog import resolve
-from roformer_keras.io.tensor import Tensor
-from roformer_keras.models.initializers import weights_to_be_loaded
-from roformer_keras.models.kept_tokens import KeptTokens
-from roformer_keras.models.lora import PartialTraining, backbone_of
-from roformer_keras.models.paths import weights_by_path
 from roformer_keras.models.quantization import (
-    quantized_layers,
     quiet_quantization,
-    restore_quantized,
 )
+from roformer_keras.models.text_data import TextData, TextReader
+from roformer_keras.models.training_loop import ForModel, choose_blocks, with_order
 from roformer_keras.processes import refuse_forked_process
-from roformer_keras.text.matching import check_vocabulary
+from roformer_keras.text.matching import check_ids, check_vocabulary
 from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.types import Texts
 
-# Fields that change the outputs of a model and not the shapes of its weights.
-_NOT_IN_SHAPES = ("num_heads", "activation", "position_embedding", "norm_first")
-# Those that a source states only where it differs from the default.
-_STATED = ("attention", "attention_type", "rotary", "rotary_base", "performer_seed")
-# Rows of these are kept and added by `keep_tokens` and `compound_tokens`.
-_BY_TOKEN = (WORD_EMBEDDINGS, OUTPUT_BIAS, "token_embedding/embeddings")
+if TYPE_CHECKING:
+    from roformer_keras.models.backbone import RoFormerBackbone
 
 
-def opened_checkpoint(
-    source: str | os.PathLike | Checkpoint, config: ConfigSource | None = None
-) -> contextlib.AbstractContextManager[Checkpoint]:
-    """A context with the checkpoint of a source; one that is open is not opened again.
+class PresetModel(FastModel):
+    """A model that is loaded from a checkpoint, saved as a preset folder, and fitted.
 
-    Args:
-        source, config: as in `PresetModel.from_preset`.
-    """
-    if isinstance(source, Checkpoint):
-        return contextlib.nullcontext(source)
-    return open_checkpoint(resolve(source), config)
-
-
-class PresetModel(FastInference, PartialTraining, keras.Model):
-    """A model that is loaded from a checkpoint and saved as a preset folder.
-
-    Subclasses have a `config`, and are built from one by `from_roformer_config`.
+    Subclasses have a `config`, and are built from one by `from_roformer_config`. Those
+    that learn texts define `labelled(x, y, sample_weight, class_weight)`, which returns
+    `TextData`, `default_optimizer()`, `default_loss()` and `default_metrics()`. All but
+    the encoder and the encoder-decoder stand on a `backbone`, with its configuration
+    and dtype policy.
 
     Args:
         args, kwargs: as in `keras.Model`.
@@ -75,11 +57,19 @@ class PresetModel(FastInference, PartialTraining, keras.Model):
     tokenizer: RoFormerTokenizer | None = None
     # Why that vocabulary gave no tokenizer.
     _tokenizer_error: VocabularyError | None = None
+    backbone: "RoFormerBackbone"
+    default_batch_size = 32
+    labelled: Callable[..., TextData]
+    reader_class: type[TextReader] = TextReader
+    # Keyword arguments of `fit` and `evaluate` that `labelled` takes.
+    row_options: tuple[str, ...] = ()
 
-    if TYPE_CHECKING:
-
-        @property
-        def config(self) -> RoFormerConfig | Seq2SeqConfig: ...
+    freeze = lora.freeze
+    unfreeze = lora.unfreeze
+    enable_lora = lora.enable_lora
+    merge_lora = lora.merge_lora
+    save_lora = lora.save_lora
+    load_lora = lora.load_lora
 
     def __init__(self, *args: Any, **kwargs: Any):
         refuse_forked_process()
@@ -87,23 +77,6 @@ class PresetModel(FastInference, PartialTraining, keras.Model):
         if keras.backend.backend() == "tensorflow":
             # Also for a model that predicts without being compiled; see `compile`.
             self.jit_compile = False
-
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        """As in Keras. On TensorFlow `jit_compile` is False if not given.
-
-        XLA takes long to compile, for each width of a batch.
-
-        Args:
-            args, kwargs: as in `keras.Model.compile`.
-        """
-        if keras.backend.backend() == "tensorflow":
-            kwargs.setdefault("jit_compile", False)
-        super().compile(*args, **kwargs)
-
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        # Keras does this itself only if `compile` is not overridden.
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """As in Keras; arrays of ids are checked first.
@@ -262,39 +235,17 @@ class PresetModel(FastInference, PartialTraining, keras.Model):
             >>> model.config.num_layers, model.config.hidden_dim
             (2, 192)
         """
-        options = {}
-        arguments = inspect.signature(cls.__init__).parameters
-        if "output_activation" in changes.keys() & arguments.keys():
-            options["output_activation"] = changes.pop("output_activation")
-        with opened_checkpoint(source, config) as checkpoint:
-            if checkpoint.model == cls.__name__:
-                check_options(cls, checkpoint.model_options, checkpoint.label)
-                options = {**checkpoint.model_options, **options}
-            if isinstance(config, RoFormerConfig):
-                stored = checkpoint.config.replace(**changes)
-            else:
-                stored = checkpoint.config_for(cls.__name__, **changes)
-            heads = model_heads(cls.__name__, stored)
-            if "num_layers" in changes:
-                ignore = _with_dropped_layers(ignore, checkpoint, stored)
-            rows = weights_to_read(checkpoint, stored, heads, ignore, initialize_heads)
-            kept_tokens = KeptTokens(
-                stored.vocabulary_size, keep_tokens, compound_tokens
-            )
-            model_config = stored.replace(vocabulary_size=kept_tokens.count)
-            complete = len(rows) == len(weight_table(stored, heads))
-            with weights_to_be_loaded() if complete else contextlib.nullcontext():
-                model = cls.from_roformer_config(model_config, dtype, **options)
-            _assign(model, checkpoint, rows, kept_tokens)
-            is_whole = keep_tokens is None and not kept_tokens.compounds
-            restore_quantized(model, checkpoint.quantized, by_row=is_whole)
-            if gradient_checkpointing:
-                backbone_of(model).gradient_checkpointing = True
-            if checkpoint.vocabulary is not None and not kept_tokens.compounds:
-                model._set_tokenizer(
-                    checkpoint.vocabulary, checkpoint.tokenizer, kept_tokens.keep_tokens
-                )
-        return model
+        return loaded_model(
+            cls,
+            source,
+            config=config,
+            tokens=(keep_tokens, compound_tokens),
+            initialize_heads=initialize_heads,
+            ignore=ignore,
+            dtype=dtype,
+            gradient_checkpointing=gradient_checkpointing,
+            changes=changes,
+        )
 
     def load_preset(
         self,
@@ -326,37 +277,11 @@ class PresetModel(FastInference, PartialTraining, keras.Model):
             >>> model = roformer_keras.load_model("roformer-char", num_layers=2)
             >>> model.load_preset("roformer-char")  # the first two layers again
         """
-        if quantized_layers(self):
-            raise ConfigurationError(
-                "weights are read into floats, and this model is quantized: load the "
-                f"source by {type(self).__name__}.from_preset"
-            )
-        with opened_checkpoint(source) as checkpoint:
-            pairs = self._matched(checkpoint, initialize_heads, ignore)
-            # A tensor that is corrupt changes nothing.
-            values = [checkpoint.weight(row.name) for _, row in pairs]
-        for (variable, row), value in zip(pairs, values, strict=True):
-            variable.assign(value.T if row.transposed else value)
+        read_weights(self, source, initialize_heads, ignore)
 
     def _matched(self, checkpoint, initialize_heads, ignore):
         """Pairs of a variable and its row of the weight table."""
-        config, stored = self.config, checkpoint.config_for(type(self).__name__)
-        heads = model_heads(type(self).__name__, config)
-        ignore = _with_dropped_layers(ignore, checkpoint, config)
-        rows = weights_to_read(checkpoint, config, heads, ignore, initialize_heads)
-        own_fields = config.to_dict()
-        for field in dataclasses.fields(stored):
-            value = getattr(stored, field.name)
-            is_compared = field.name in _NOT_IN_SHAPES or (
-                field.name in _STATED and value != field.default
-            )
-            if is_compared and own_fields[field.name] != value:
-                raise ConfigurationError(
-                    f"{checkpoint.label} has {field.name}={value!r}, and this model "
-                    f"{field.name}={own_fields[field.name]!r}: build one by from_preset"
-                )
-        variables = weights_by_path(self)
-        return [(variables[row.path], row) for row in rows]
+        return matched_weights(self, checkpoint, initialize_heads, ignore)
 
     def save_to_preset(
         self,
@@ -383,55 +308,7 @@ class PresetModel(FastInference, PartialTraining, keras.Model):
             >>> model = roformer_keras.RoFormerBackbone.from_preset("encoder-preset")
         """
         check_path("folder", folder)
-        # A folder in which only a tokenizer was saved waits for its model.
-        waits = not (Path(folder) / "config.json").exists()
-        saved = (Path(folder) / "tokenizer.json").is_file()
-        vocabulary, fields = None, {}
-        if tokenizer is None and not (saved and waits):
-            tokenizer = self.tokenizer
-        if tokenizer is not None:
-            check_instance("tokenizer", tokenizer, RoFormerTokenizer)
-            vocabulary, fields = tuple(tokenizer.vocabulary), tokenizer.to_dict()
-        elif saved:
-            vocabulary, fields = read_tokenizer(folder)
-        if vocabulary and len(vocabulary) != self.config.vocabulary_size:
-            raise ConfigurationError(
-                f"the tokenizer has {len(vocabulary)} tokens but the model "
-                f"{self.config.vocabulary_size}"
-            )
-        overwrite = overwrite or waits
-        rows = self._weight_rows()
-        added = {
-            f"{path}/{name}"
-            for path, layer in quantized_layers(self).items()
-            for name in layer.added
-        }
-        others = weights_by_path(self).keys() - {row.path for row in rows} - added
-        unmapped = sorted(path for path in others if "seed_generator" not in path)
-        if unmapped:
-            raise ConfigurationError(
-                f"a preset has no place for {unmapped[0]} and {len(unmapped) - 1} more "
-                "weights: merge LoRA weights into their kernels by model.merge_lora(), "
-                "save other layers with model.save(path)"
-            )
-        checkpoint = self._checkpoint(rows, vocabulary=vocabulary, tokenizer=fields)
-        save(checkpoint, folder, "preset", overwrite=overwrite)
-
-    def _checkpoint(self, rows, **fields) -> Checkpoint:
-        """The weights of some rows of the weight table, as a file would hold them."""
-        variables, quantized = weights_by_path(self), quantized_layers(self)
-        return Checkpoint(
-            label=self.name,
-            format="model",
-            config=self.config,
-            tensors={
-                row.name: _tensor(row, variables[row.path], quantized) for row in rows
-            },
-            quantized=quantized,
-            model=type(self).__name__,
-            model_options=self.preset_options(),
-            **fields,
-        )
+        write_preset(self, folder, tokenizer, overwrite)
 
     def check_saved_options(self, saved: Mapping, label: str) -> None:
         """Raises ConfigurationError if a head was saved with other arguments."""
@@ -444,72 +321,277 @@ class PresetModel(FastInference, PartialTraining, keras.Model):
         """Rows of the weight table, one for each weight that a preset stores."""
         return weight_table(self.config, model_heads(type(self).__name__, self.config))
 
+    # === Training ===
 
-def take_tokenizer(config: dict, label: str) -> tuple[Sequence[str], dict] | None:
-    """Takes the vocabulary and the fields of a tokenizer out of a configuration."""
-    vocabulary, fields = config.pop("vocabulary", None), config.pop("tokenizer", None)
-    if vocabulary is None:
+    @property
+    def row_copies(self) -> int:
+        """Number of times that each row comes in a batch of `fit`."""
+        return 1
+
+    def default_optimizer(self) -> Any:
+        return "rmsprop"
+
+    def default_loss(self) -> Any:
         return None
-    return vocabulary, check_tokenizer(fields, label)
 
+    def default_metrics(self) -> Any:
+        return None
 
-def check_options(cls: type, saved: Mapping, label: str) -> None:
-    """Raises ConfigurationError unless a class has these saved arguments."""
-    names = [
-        name
-        for name, one in inspect.signature(cls).parameters.items()
-        if name not in ("self", "backbone", "tokenizer", "config")
-        and one.kind is not one.VAR_KEYWORD
-    ]
-    with errors_at(label):
-        check_names(cls.__name__, "option", saved, names)
+    def compile(
+        self,
+        optimizer: Any = None,
+        loss: Any = None,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """As in Keras, with the model's own optimizer, loss and metrics by default.
 
+        On TensorFlow `jit_compile` is False if not given: XLA takes long to compile,
+        for each width of a batch.
 
-def check_ids(inputs: dict, config: RoFormerConfig | Seq2SeqConfig) -> None:
-    """Raises ConfigurationError unless NumPy arrays hold ids that a model has."""
-    segments = getattr(config, "num_segments", 0)
-    if getattr(config, "shared_segment_embeddings", False):
-        segments = config.vocabulary_size
-    for name, array in inputs.items():
-        is_ids = name.endswith(("token_ids", "segment_ids"))
-        if not is_ids or not isinstance(array, np.ndarray):
-            continue
-        if not len(array):
-            raise ConfigurationError(f"{name} must have at least one row, got none")
-        is_segment = name.endswith("segment_ids")
-        highest = (segments if is_segment else config.vocabulary_size) - 1
-        is_wrong = (array < 0) | (array > highest) | (array != np.floor(array))
-        if is_wrong.any():
-            raise ConfigurationError(
-                f"{name} must be integers from 0 to {highest}, got {array[is_wrong][0]}"
+        Args:
+            optimizer, loss, metrics: as in Keras; the model's own if not given.
+            kwargs: as in `keras.Model.compile`.
+        """
+        if keras.backend.backend() == "tensorflow":
+            kwargs.setdefault("jit_compile", False)
+        self._default_names = [
+            name
+            for name, value in (("loss", loss), ("metrics", metrics))
+            if value is None
+        ]
+        super().compile(
+            optimizer=self.default_optimizer() if optimizer is None else optimizer,
+            loss=self.default_loss() if loss is None else loss,
+            metrics=self.default_metrics() if metrics is None else metrics,
+            **kwargs,
+        )
+
+    def get_compile_config(self) -> dict[str, Any] | None:
+        config = super().get_compile_config()
+        # A loss may have weights of a layer: defaults are made again, not saved.
+        return {**config, **dict.fromkeys(self._default_names)} if config else config
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        # Keras does this itself only if `compile` is not overridden.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def fit(
+        self,
+        x: Texts = None,
+        y: Texts = None,
+        batch_size: int | None = None,
+        *,
+        validation_data: Any = None,
+        validation_split: float = 0.0,
+        validation_batch_size: int | None = None,
+        shuffle: bool = True,
+        class_weight: Mapping | None = None,
+        sample_weight: Sequence[float] | np.ndarray | None = None,
+        callbacks: Any = None,
+        seed: int = 0,
+        initial_epoch: int = 0,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
+        """As in Keras, on texts; a model that is not compiled is compiled by default.
+
+        Language models learn texts by their objective, as `pretrain` does, which is for
+        corpora: it resumes, logs and needs little memory. The loss and the metrics are
+        then the objective's.
+
+        Args:
+            x: texts in any container that `labelled` takes; a table of texts and their
+                labels; a finite `tf.data.Dataset`
+                of texts and labels; a generator or a `PyDataset` of batches of texts
+                and labels; or what Keras's own `fit` takes, with dicts of ids. Of
+                language models texts without labels; for RoFormer-Sim pairs of texts
+                with one meaning, or their first texts.
+            y: labels of the rows of `x`, or the texts to write, or the second texts of
+                pairs.
+            batch_size: int. Rows of a batch; the class's own number if not given. A
+                pair of RoFormer-Sim is two rows.
+            validation_data: pair of texts and labels, or triple with weights; or a
+                dataset like `x`; of language models texts, or a tuple for `x` and `y`.
+            validation_split: float in [0, 1). Share of the rows, drawn by the seed, for
+                validation instead of training, where class_weight does not count.
+            validation_batch_size: int. That of training if not given.
+            shuffle: bool. Whether each epoch has its own order.
+            class_weight: dict of label, by name or number, to weight.
+            sample_weight: float `(rows,)`; not with datasets and generators, whose
+                triples have weights.
+            callbacks: as in Keras; they see this model.
+            seed: int. Determines the order, and what a language model hides.
+            initial_epoch, kwargs: as in `keras.Model.fit`; `fields` of a task, the
+                columns of texts and label in a table (`text` or `first`, `second`, and
+                `label` if not given); `max_length` of a language model (128), and of
+                an encoder-decoder; `options` of a language model, a dict of options of
+                its objective, such as `{"whole_word": True}`.
+
+        Raises:
+            ConfigurationError: texts, labels or an option break a rule; names the row.
+            VocabularyError: the model has no tokenizer.
+        """
+        if not self.compiled:
+            self.compile()
+        reader = self.reader_class(self, kwargs, class_weight, self.row_copies)
+        batch_size = self.default_batch_size if batch_size is None else batch_size
+        held_out_size = validation_batch_size or batch_size
+        check_container(x, y, sample_weight, validation_split)
+        if validation_data is not None:
+            validation_data = reader.held_out(validation_data, held_out_size)
+        x = reader.ready(x, is_training=True)
+        if isinstance(x, Iterator) or is_ready(x):
+            # In batches of this package each row is next to its copy.
+            if not isinstance(x, TextBatches | MappedDataset | Iterator):
+                reader.refuse_copies()
+            is_weighted = isinstance(x, MappedDataset | Iterator)
+            return super().fit(
+                x,
+                y,
+                **self._size_of_ready(y, batch_size),
+                validation_data=validation_data,
+                validation_split=validation_split,
+                validation_batch_size=validation_batch_size,
+                # A dataset has its own order.
+                shuffle=shuffle and y is not None,
+                class_weight=None if is_weighted else reader.weights_by_number(),
+                sample_weight=sample_weight,
+                callbacks=callbacks,
+                initial_epoch=initial_epoch,
+                **kwargs,
             )
+        data = reader.read(x, y, sample_weight, class_weight)
+        if validation_data is None and validation_split:
+            data, held_out = data.split(validation_split, seed)
+            validation_data = held_out.batches(held_out_size)
+        batches = data.batches(
+            batch_size,
+            copies=self.row_copies,
+            shuffle=shuffle,
+            seed=seed,
+            epoch=initial_epoch,
+        )
+        choose_blocks(self, batch_size * self.row_copies, data.max_length)
+        callbacks = with_order(callbacks, batches)
+        if data.trainer is not None:
+            callbacks = [ForModel(callbacks, self, data.trainer)]
+        self.history = self._loop("fit", data)(
+            batches,
+            # They shuffle by themselves, by a seed.
+            shuffle=False,
+            validation_data=validation_data,
+            initial_epoch=initial_epoch,
+            callbacks=callbacks,
+            **kwargs,
+        )
+        return self.history
 
+    def evaluate(
+        self,
+        x: Texts = None,
+        y: Texts = None,
+        batch_size: int | None = None,
+        sample_weight: Sequence[float] | np.ndarray | None = None,
+        **kwargs: Any,
+    ) -> float | list[float] | dict[str, float]:
+        """As in Keras, on texts; see `fit`.
 
-def _with_dropped_layers(ignore, checkpoint, config):
-    """Patterns to ignore, with the layers that a smaller model does without."""
-    patterns = [ignore] if isinstance(ignore, str) else ignore
-    # No more than the tensors can have, whatever a configuration says.
-    count = min(checkpoint.config.num_layers, len(checkpoint.tensors))
-    numbers = range(config.num_layers, count)
-    return [*patterns, *(f"bert/encoder/layer_{number}/*" for number in numbers)]
+        A language model hides the same tokens each time.
 
+        Args:
+            x, y, batch_size, sample_weight: as in `fit`.
+            kwargs: as in `keras.Model.evaluate`, with those of `fit` for rows.
+        """
+        reader = self.reader_class(self, kwargs)
+        check_container(x, y, sample_weight)
+        x = reader.ready(x)
+        if isinstance(x, Iterator) or is_ready(x):
+            size = self._size_of_ready(y, batch_size)
+            return super().evaluate(x, y, **size, sample_weight=sample_weight, **kwargs)
+        batch_size = self.default_batch_size if batch_size is None else batch_size
+        data = reader.read(x, y, sample_weight)
+        return self._loop("evaluate", data)(data.batches(batch_size), **kwargs)
 
-def _tensor(row, variable, quantized) -> Tensor:
-    path, _, name = row.path.rpartition("/")
-    if path in quantized and name == quantized[path].weight_name:
-        return quantized[path].weight(row.path, row.shape)
+    def train_on_batch(
+        self,
+        x: Texts,
+        y: Texts = None,
+        sample_weight: Any = None,
+        class_weight: Mapping | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """As in Keras, on texts or on a dict of ids; compiles as `fit` does.
 
-    def read():
-        value = keras.ops.convert_to_numpy(variable)
-        return value.T if row.transposed else value
+        Args:
+            x, y: texts and labels as in `fit`; or dicts of ids, and targets.
+            sample_weight: float `(rows,)`.
+            class_weight: dict of label to weight.
+            kwargs: as in `keras.Model.train_on_batch`, with those of `fit` for rows.
+        """
+        if not self.compiled:
+            self.compile()
+        reader = self.reader_class(self, kwargs, class_weight)
+        if isinstance(x, dict):
+            class_weight = reader.weights_by_number()
+            return super().train_on_batch(x, y, sample_weight, class_weight, **kwargs)
+        data = reader.read(x, y, sample_weight, class_weight)
+        batch = data.batch(copies=self.row_copies)
+        rows = len(next(iter(batch[0].values())))
+        choose_blocks(self, rows, data.max_length)
+        return self._loop("train_on_batch", data)(*batch, **kwargs)
 
-    return Tensor(row.checkpoint_shape, str(variable.dtype), read)
+    def test_on_batch(
+        self, x: Texts, y: Texts = None, sample_weight: Any = None, **kwargs: Any
+    ) -> Any:
+        """As in Keras, on texts or on a dict of ids; compiles as `fit` does.
 
+        Args:
+            x, y: texts and labels as in `fit`; or dicts of ids, and targets.
+            sample_weight: float `(rows,)`.
+            kwargs: as in `keras.Model.test_on_batch`, with those of `fit` for rows.
+        """
+        if not self.compiled:
+            self.compile()
+        reader = self.reader_class(self, kwargs)
+        if isinstance(x, dict):
+            return super().test_on_batch(x, y, sample_weight, **kwargs)
+        data = reader.read(x, y, sample_weight)
+        return self._loop("test_on_batch", data)(*data.batch(), **kwargs)
 
-def _assign(model, checkpoint, rows, kept):
-    variables = weights_by_path(model)
-    for row in rows:
-        value = checkpoint.weight(row.name)
-        if row.name in _BY_TOKEN:
-            value = kept.rows_of(value)
-        variables[row.path].assign(value.T if row.transposed else value)
+    def class_weights(self, class_weight: Mapping) -> np.ndarray:
+        """The weight of each class, 1 if none is given: float32 `(num_classes,)`.
+
+        Args:
+            class_weight: dict of a class, by name or number, to its weight.
+
+        Raises:
+            ConfigurationError: rows of this model have no class, or a key is none.
+        """
+        raise ConfigurationError(
+            f"{type(self).__name__} has no classes of rows: give sample_weight instead "
+            "of class_weight"
+        )
+
+    def _loop(self, name, data):
+        """Keras's method of that name, of the model that trains on the data."""
+        return getattr(super() if data.trainer is None else data.trainer, name)
+
+    def _size_of_ready(self, y, batch_size):
+        if y is None:
+            return {}
+        return {"batch_size": batch_size or self.default_batch_size}
+
+    # === On a backbone ===
+
+    @property
+    def config(self) -> Any:
+        return self.backbone.config
+
+    def get_config(self) -> dict[str, Any]:
+        return config_on_backbone(self)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        options = dict(config)
+        return restored_model(cls, options, take_backbone(cls, options))

@@ -28,12 +28,13 @@ from roformer_keras.layers import (
     SinusoidalPositionEmbedding,
 )
 from roformer_keras.losses import LabelSmoothing
-from roformer_keras.models.preset import take_tokenizer
+from roformer_keras.models.preset import PresetModel
+from roformer_keras.models.preset_files import take_tokenizer
 from roformer_keras.models.quantization import (
     quantization_state,
     set_quantization_state,
 )
-from roformer_keras.models.text_model import TextData, TextModel
+from roformer_keras.models.text_data import TextData
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.types import Texts
 
@@ -43,7 +44,7 @@ _WARMUP, _SMOOTHING = 4000, 0.1
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class RoFormerSeq2Seq(TextGeneration, TextModel):
+class RoFormerSeq2Seq(TextGeneration, PresetModel):
     """A Transformer that writes a text from another, with rotary positions.
 
     Self-attention of both sides rotates queries and keys by position; attention from

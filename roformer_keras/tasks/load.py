@@ -6,7 +6,8 @@ from typing import Any
 from roformer_keras import models, tasks
 from roformer_keras.config import ConfigSource
 from roformer_keras.conversion.checkpoint import Checkpoint, model_of
-from roformer_keras.models.preset import PresetModel, opened_checkpoint
+from roformer_keras.models.preset import PresetModel
+from roformer_keras.models.preset_files import opened_checkpoint
 from roformer_keras.registry import task_of
 
 

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import keras
 
@@ -24,17 +24,20 @@ from roformer_keras.io.sources import TASK_WEIGHTS
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.paths import layers_by_path, weights_by_path
-from roformer_keras.models.preset import (
+from roformer_keras.models.preset import PresetModel
+from roformer_keras.models.preset_files import (
     check_options,
+    checkpoint_of,
     opened_checkpoint,
+    restored_model,
+    take_backbone,
     take_tokenizer,
 )
 from roformer_keras.models.quantization import quantized_layers, restore_quantized
-from roformer_keras.models.text_model import TextModel
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 
-class SavedTask(TextModel):
+class SavedTask(PresetModel):
     """A task as files hold it.
 
     Presets and `.keras` files hold the head under the paths of its variables, in a
@@ -43,6 +46,10 @@ class SavedTask(TextModel):
     """
 
     tokenizer: RoFormerTokenizer
+    if TYPE_CHECKING:
+
+        @property
+        def config(self) -> RoFormerConfig: ...
 
     @classmethod
     def from_preset(
@@ -178,7 +185,7 @@ class SavedTask(TextModel):
     def save_assets(self, folder: str) -> None:
         """Writes the head as a preset has it, into a `.keras` file."""
         head = [row for row in self._weight_rows() if row.head == "task"]
-        checkpoint = self._checkpoint(head)
+        checkpoint = checkpoint_of(self, head)
         tensors = {**checkpoint.tensors, **self._merged_kernels()}
         checkpoint = dataclasses.replace(checkpoint, tensors=tensors)
         write_head(Path(folder, TASK_WEIGHTS), checkpoint)
@@ -204,10 +211,10 @@ class SavedTask(TextModel):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         options = dict(config)
-        backbone = cls._restore_backbone(options)
+        backbone = take_backbone(cls, options)
         vocabulary, fields = take_tokenizer(options, cls.__name__) or ((), {})
         tokenizer = RoFormerTokenizer(vocabulary, **fields)
-        return cls._restore(options, backbone, tokenizer)
+        return restored_model(cls, options, backbone, tokenizer)
 
 
 def _plain(value):

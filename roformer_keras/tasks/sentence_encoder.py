@@ -16,7 +16,7 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.pairs import PairCosines, PairFeatures
 from roformer_keras.losses import CoSENT, SupervisedContrastive
 from roformer_keras.models import RoFormerBackbone
-from roformer_keras.models.text_model import TextData
+from roformer_keras.models.text_data import TextData
 from roformer_keras.tasks.baselines import (
     SIMILARITIES,
     Baseline,

@@ -29,7 +29,7 @@ from roformer_keras.data.texts import as_texts, raw_rows
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import run_model
 from roformer_keras.models import RoFormerBackbone
-from roformer_keras.models.text_model import TextData
+from roformer_keras.models.text_data import TextData
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
 from roformer_keras.tasks import adversarial
 from roformer_keras.tasks.baselines import Baseline
@@ -120,7 +120,7 @@ class TextTask(SavedTask):
                 token embeddings are moved against the loss before each update (FGM).
             r_drop: float, 0 for none. Weight of the divergence between two passes of
                 the same rows under different dropout; rows are computed twice.
-            kwargs: as in `TextModel.compile`.
+            kwargs: as in `PresetModel.compile`.
 
         Raises:
             ConfigurationError: an argument breaks its rule, or the loss expects

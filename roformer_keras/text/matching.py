@@ -1,5 +1,8 @@
-"""True if a model and a tokenizer belong together."""
+"""Checks that a model, a tokenizer and ids belong together."""
 
+import numpy as np
+
+from roformer_keras.config import RoFormerConfig, Seq2SeqConfig
 from roformer_keras.errors import ConfigurationError
 
 
@@ -26,3 +29,23 @@ def check_inputs(model):
         raise ConfigurationError(
             f"texts give no {' and no '.join(others)}, which this model takes"
         )
+
+
+def check_ids(inputs: dict, config: RoFormerConfig | Seq2SeqConfig) -> None:
+    """Raises ConfigurationError unless NumPy arrays hold ids that a model has."""
+    segments = getattr(config, "num_segments", 0)
+    if getattr(config, "shared_segment_embeddings", False):
+        segments = config.vocabulary_size
+    for name, array in inputs.items():
+        is_ids = name.endswith(("token_ids", "segment_ids"))
+        if not is_ids or not isinstance(array, np.ndarray):
+            continue
+        if not len(array):
+            raise ConfigurationError(f"{name} must have at least one row, got none")
+        is_segment = name.endswith("segment_ids")
+        highest = (segments if is_segment else config.vocabulary_size) - 1
+        is_wrong = (array < 0) | (array > highest) | (array != np.floor(array))
+        if is_wrong.any():
+            raise ConfigurationError(
+                f"{name} must be integers from 0 to {highest}, got {array[is_wrong][0]}"
+            )

@@ -17,7 +17,7 @@ from roformer_keras.io.atomic import replacing
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import json_bytes, read_json
 from roformer_keras.io.sources import PRESET_BASELINES
-from roformer_keras.models.preset import opened_checkpoint
+from roformer_keras.models.preset_files import opened_checkpoint
 from roformer_keras.tasks.evaluation import evaluate_task
 from roformer_keras.tasks.load import load_model
 from roformer_keras.tasks.reports import format_report

@@ -138,7 +138,7 @@ def load_encoder(source: Path, config: Path | None = None, **options: Any) -> An
     """A `RoFormerBackbone`, with the pooler if the source has one."""
     from roformer_keras.conversion.convert import pooler_activation_of
     from roformer_keras.models import RoFormerBackbone
-    from roformer_keras.models.preset import opened_checkpoint
+    from roformer_keras.models.preset_files import opened_checkpoint
 
     with opened_checkpoint(source, config) as checkpoint:
         has_pooler = "pooler" in checkpoint.heads

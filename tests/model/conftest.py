@@ -25,9 +25,9 @@ def plain_calls(monkeypatch):
 @pytest.fixture
 def by_keras(monkeypatch):
     """Has Keras compute where a test names no engine: it is what others must equal."""
-    from roformer_keras.fast_model import FastInference
+    from roformer_keras.fast_model import FastModel
 
-    monkeypatch.setattr(FastInference, "_engine", "keras")
+    monkeypatch.setattr(FastModel, "_engine", "keras")
 
 
 @pytest.fixture

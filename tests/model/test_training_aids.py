@@ -18,7 +18,8 @@ from roformer_keras import (
     convert,
 )
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.models.lora import LORA_TARGETS, PartialTraining, trainable_count
+from roformer_keras.models.lora import LORA_TARGETS, trainable_count
+from roformer_keras.models.preset import PresetModel
 from roformer_keras.optimizers import make_optimizer
 
 TEXTS = ["今天天气不错", "她在北京", "天气不", "在上海工作的人"]
@@ -250,10 +251,10 @@ def test_a_compiled_model_takes_it_up():
     assert len(model.optimizer.variables) == 1 + 2 * len(trained(model))
     for number, change in enumerate(
         (
-            functools.partial(PartialTraining.enable_lora, rank=2),
-            PartialTraining.merge_lora,
-            functools.partial(PartialTraining.freeze, layers=1),
-            PartialTraining.unfreeze,
+            functools.partial(PresetModel.enable_lora, rank=2),
+            PresetModel.merge_lora,
+            functools.partial(PresetModel.freeze, layers=1),
+            PresetModel.unfreeze,
         )
     ):
         # A graph is traced again after the first of them; steps are faster.

@@ -1,0 +1,313 @@
+"""The weights and the tokenizer of a model, from and to checkpoints."""
+
+import contextlib
+import dataclasses
+import inspect
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from roformer_keras.checks import check_instance, check_names
+from roformer_keras.config import ConfigSource, RoFormerConfig
+from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
+from roformer_keras.conversion.convert import save
+from roformer_keras.conversion.reader import open_checkpoint, read_tokenizer
+from roformer_keras.conversion.tokenizer_files import check_tokenizer
+from roformer_keras.conversion.weights import (
+    OUTPUT_BIAS,
+    WORD_EMBEDDINGS,
+    model_heads,
+    weight_table,
+)
+from roformer_keras.errors import ConfigurationError, errors_at
+from roformer_keras.hub.catalog import resolve
+from roformer_keras.io.tensor import Tensor
+from roformer_keras.models.initializers import weights_to_be_loaded
+from roformer_keras.models.kept_tokens import KeptTokens
+from roformer_keras.models.paths import backbone_of, weights_by_path
+from roformer_keras.models.quantization import (
+    quantization_state,
+    quantized_layers,
+    restore_quantized,
+    set_quantization_state,
+)
+from roformer_keras.text.tokenizer import RoFormerTokenizer
+
+# Fields that change the outputs of a model and not the shapes of its weights.
+_NOT_IN_SHAPES = ("num_heads", "activation", "position_embedding", "norm_first")
+# Those that a source states only where it differs from the default.
+_STATED = ("attention", "attention_type", "rotary", "rotary_base", "performer_seed")
+# Rows of these are kept and added by `keep_tokens` and `compound_tokens`.
+_BY_TOKEN = (WORD_EMBEDDINGS, OUTPUT_BIAS, "token_embedding/embeddings")
+
+
+def opened_checkpoint(
+    source: str | os.PathLike | Checkpoint, config: ConfigSource | None = None
+) -> contextlib.AbstractContextManager[Checkpoint]:
+    """A context with the checkpoint of a source; one that is open is not opened again.
+
+    Args:
+        source, config: as in `PresetModel.from_preset`.
+    """
+    if isinstance(source, Checkpoint):
+        return contextlib.nullcontext(source)
+    return open_checkpoint(resolve(source), config)
+
+
+def loaded_model(
+    cls: Any,
+    source: str | os.PathLike | Checkpoint,
+    *,
+    config: ConfigSource | None,
+    tokens: tuple,
+    initialize_heads: bool,
+    ignore: Sequence[str],
+    dtype: Any,
+    gradient_checkpointing: bool,
+    changes: dict[str, Any],
+) -> Any:
+    """`PresetModel.from_preset`; `tokens` are those to keep and to compound."""
+    options = {}
+    arguments = inspect.signature(cls.__init__).parameters
+    if "output_activation" in changes.keys() & arguments.keys():
+        options["output_activation"] = changes.pop("output_activation")
+    with opened_checkpoint(source, config) as checkpoint:
+        if checkpoint.model == cls.__name__:
+            check_options(cls, checkpoint.model_options, checkpoint.label)
+            options = {**checkpoint.model_options, **options}
+        if isinstance(config, RoFormerConfig):
+            stored = checkpoint.config.replace(**changes)
+        else:
+            stored = checkpoint.config_for(cls.__name__, **changes)
+        heads = model_heads(cls.__name__, stored)
+        if "num_layers" in changes:
+            ignore = _with_dropped_layers(ignore, checkpoint, stored)
+        rows = weights_to_read(checkpoint, stored, heads, ignore, initialize_heads)
+        kept_tokens = KeptTokens(stored.vocabulary_size, *tokens)
+        model_config = stored.replace(vocabulary_size=kept_tokens.count)
+        complete = len(rows) == len(weight_table(stored, heads))
+        with weights_to_be_loaded() if complete else contextlib.nullcontext():
+            model = cls.from_roformer_config(model_config, dtype, **options)
+        _assign(model, checkpoint, rows, kept_tokens)
+        is_whole = tokens[0] is None and not kept_tokens.compounds
+        restore_quantized(model, checkpoint.quantized, by_row=is_whole)
+        if gradient_checkpointing:
+            backbone_of(model).gradient_checkpointing = True
+        if checkpoint.vocabulary is not None and not kept_tokens.compounds:
+            model._set_tokenizer(
+                checkpoint.vocabulary, checkpoint.tokenizer, kept_tokens.keep_tokens
+            )
+    return model
+
+
+def read_weights(
+    model: Any,
+    source: str | os.PathLike | Checkpoint,
+    initialize_heads: bool,
+    ignore: Sequence[str],
+) -> None:
+    """`PresetModel.load_preset`."""
+    if quantized_layers(model):
+        raise ConfigurationError(
+            "weights are read into floats, and this model is quantized: load the "
+            f"source by {type(model).__name__}.from_preset"
+        )
+    with opened_checkpoint(source) as checkpoint:
+        pairs = model._matched(checkpoint, initialize_heads, ignore)
+        # A tensor that is corrupt changes nothing.
+        values = [checkpoint.weight(row.name) for _, row in pairs]
+    for (variable, row), value in zip(pairs, values, strict=True):
+        variable.assign(value.T if row.transposed else value)
+
+
+def matched_weights(
+    model: Any, checkpoint: Checkpoint, initialize_heads: bool, ignore: Sequence[str]
+) -> list:
+    """Pairs of a variable and its row of the weight table."""
+    config, stored = model.config, checkpoint.config_for(type(model).__name__)
+    heads = model_heads(type(model).__name__, config)
+    ignore = _with_dropped_layers(ignore, checkpoint, config)
+    rows = weights_to_read(checkpoint, config, heads, ignore, initialize_heads)
+    own_fields = config.to_dict()
+    for field in dataclasses.fields(stored):
+        value = getattr(stored, field.name)
+        is_compared = field.name in _NOT_IN_SHAPES or (
+            field.name in _STATED and value != field.default
+        )
+        if is_compared and own_fields[field.name] != value:
+            raise ConfigurationError(
+                f"{checkpoint.label} has {field.name}={value!r}, and this model "
+                f"{field.name}={own_fields[field.name]!r}: build one by from_preset"
+            )
+    variables = weights_by_path(model)
+    return [(variables[row.path], row) for row in rows]
+
+
+def write_preset(
+    model: Any,
+    folder: str | os.PathLike,
+    tokenizer: RoFormerTokenizer | None,
+    overwrite: bool,
+) -> None:
+    """`PresetModel.save_to_preset`."""
+    # A folder in which only a tokenizer was saved waits for its model.
+    waits = not (Path(folder) / "config.json").exists()
+    saved = (Path(folder) / "tokenizer.json").is_file()
+    vocabulary, fields = None, {}
+    if tokenizer is None and not (saved and waits):
+        tokenizer = model.tokenizer
+    if tokenizer is not None:
+        check_instance("tokenizer", tokenizer, RoFormerTokenizer)
+        vocabulary, fields = tuple(tokenizer.vocabulary), tokenizer.to_dict()
+    elif saved:
+        vocabulary, fields = read_tokenizer(folder)
+    if vocabulary and len(vocabulary) != model.config.vocabulary_size:
+        raise ConfigurationError(
+            f"the tokenizer has {len(vocabulary)} tokens but the model "
+            f"{model.config.vocabulary_size}"
+        )
+    overwrite = overwrite or waits
+    rows = model._weight_rows()
+    added = {
+        f"{path}/{name}"
+        for path, layer in quantized_layers(model).items()
+        for name in layer.added
+    }
+    others = weights_by_path(model).keys() - {row.path for row in rows} - added
+    unmapped = sorted(path for path in others if "seed_generator" not in path)
+    if unmapped:
+        raise ConfigurationError(
+            f"a preset has no place for {unmapped[0]} and {len(unmapped) - 1} more "
+            "weights: merge LoRA weights into their kernels by model.merge_lora(), "
+            "save other layers with model.save(path)"
+        )
+    checkpoint = checkpoint_of(model, rows, vocabulary=vocabulary, tokenizer=fields)
+    save(checkpoint, folder, "preset", overwrite=overwrite)
+
+
+def checkpoint_of(model: Any, rows: Any, **fields: Any) -> Checkpoint:
+    """The weights of some rows of the weight table, as a file would hold them."""
+    variables, quantized = weights_by_path(model), quantized_layers(model)
+    return Checkpoint(
+        label=model.name,
+        format="model",
+        config=model.config,
+        tensors={
+            row.name: _tensor(row, variables[row.path], quantized) for row in rows
+        },
+        quantized=quantized,
+        model=type(model).__name__,
+        model_options=model.preset_options(),
+        **fields,
+    )
+
+
+def take_tokenizer(config: dict, label: str) -> tuple[Sequence[str], dict] | None:
+    """Takes the vocabulary and the fields of a tokenizer out of a configuration."""
+    vocabulary, fields = config.pop("vocabulary", None), config.pop("tokenizer", None)
+    if vocabulary is None:
+        return None
+    return vocabulary, check_tokenizer(fields, label)
+
+
+def check_options(cls: type, saved: Mapping, label: str) -> None:
+    """Raises ConfigurationError unless a class has these saved arguments."""
+    names = [
+        name
+        for name, one in inspect.signature(cls).parameters.items()
+        if name not in ("self", "backbone", "tokenizer", "config")
+        and one.kind is not one.VAR_KEYWORD
+    ]
+    with errors_at(label):
+        check_names(cls.__name__, "option", saved, names)
+
+
+def _with_dropped_layers(
+    ignore: str | Sequence[str], checkpoint: Checkpoint, config: Any
+) -> list[str]:
+    """Patterns to ignore, with the layers that a smaller model does without."""
+    patterns = [ignore] if isinstance(ignore, str) else ignore
+    # No more than the tensors can have, whatever a configuration says.
+    count = min(checkpoint.config.num_layers, len(checkpoint.tensors))
+    numbers = range(config.num_layers, count)
+    return [*patterns, *(f"bert/encoder/layer_{number}/*" for number in numbers)]
+
+
+def _tensor(row, variable, quantized) -> Tensor:
+    path, _, name = row.path.rpartition("/")
+    if path in quantized and name == quantized[path].weight_name:
+        return quantized[path].weight(row.path, row.shape)
+
+    def read():
+        value = keras.ops.convert_to_numpy(variable)
+        return value.T if row.transposed else value
+
+    return Tensor(row.checkpoint_shape, str(variable.dtype), read)
+
+
+def _assign(
+    model: Any, checkpoint: Checkpoint, rows: Sequence, kept: KeptTokens
+) -> None:
+    """Gives a new model the values of rows of the weight table."""
+    variables = weights_by_path(model)
+    for row in rows:
+        value = checkpoint.weight(row.name)
+        if row.name in _BY_TOKEN:
+            value = kept.rows_of(value)
+        variables[row.path].assign(value.T if row.transposed else value)
+
+
+# === Configurations that Keras saves ===
+
+
+def config_on_backbone(model: Any) -> dict[str, Any]:
+    """`get_config` of a model on a backbone."""
+    backbone = keras.saving.serialize_keras_object(model.backbone)
+    if model.tokenizer is not None:
+        for name in ("vocabulary", "tokenizer"):
+            # Those of this model, below.
+            backbone["config"].pop(name, None)
+    return {
+        "name": model.name,
+        "trainable": model.trainable,
+        "backbone": backbone,
+        **quantization_state(model, without=model.backbone),
+        **model.preset_options(),
+        **model._tokenizer_config(),
+    }
+
+
+def take_backbone(cls: type, options: dict[str, Any]) -> Any:
+    """Takes the backbone out of a configuration, and builds it."""
+    backbone = options.pop("backbone", None)
+    if isinstance(backbone, dict):
+        backbone = keras.saving.deserialize_keras_object(backbone)
+    if not isinstance(getattr(backbone, "config", None), RoFormerConfig):
+        raise ConfigurationError(
+            f"backbone of a {cls.__name__} must be a RoFormerBackbone, got "
+            f"{backbone!r:.80}"
+        )
+    return backbone
+
+
+def restored_model(cls: Any, options: dict[str, Any], *arguments: Any) -> Any:
+    """The model of a configuration, frozen if it was."""
+    trainable = options.pop("trainable", True)
+    quantization = options.pop("quantization", {})
+    tokenizer = take_tokenizer(options, cls.__name__)
+    of_keras = ("name", "dtype")
+    saved = {name: one for name, one in options.items() if name not in of_keras}
+    check_options(cls, saved, "the configuration of the model")
+    model = cls(*arguments, **options)
+    set_quantization_state(model, quantization)
+    if tokenizer:
+        model._set_tokenizer(*tokenizer)
+    if model.backbone.tokenizer is None:
+        model.backbone.tokenizer = model.tokenizer
+    if not trainable:
+        # Setting True would unfreeze a backbone that was frozen by itself.
+        model.trainable = False
+    return model

@@ -1,0 +1,209 @@
+"""Texts and labels as Keras's loops take them."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+
+from roformer_keras.checks import check_integer
+from roformer_keras.data.batches import MappedDataset, NumberedBatches, TextBatches
+from roformer_keras.data.datasets import check_container, is_ready, labelled_texts
+from roformer_keras.data.rows import draw_validation
+from roformer_keras.data.tables import is_table
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.models.distribution import refuse_strategy
+
+
+@dataclasses.dataclass(frozen=True)
+class TextData:
+    """Tokenized rows and a way to batch them; `split` returns subsets.
+
+    Args:
+        lengths: int `(rows,)` or `(rows, texts)`. Tokens, as in `TextBatches`.
+        owners: int `(rows,)`. Index of the text that each row comes from.
+        make_batch: called with numbers of rows and columns of additional padding;
+            returns inputs and targets as `fit` takes them.
+        weights: float `(rows,)` or None. Weights of samples.
+        class_weights: float `(rows,)` or None. Weights by the classes of the rows,
+            which count in training only, as in Keras.
+        batch_weights: called with weights of the rows of a batch and its targets;
+            returns the weights as the loss takes them. None: a weight for each row.
+        numbers: int. Indices of the rows to use; all if not given.
+    """
+
+    # The model whose texts these are trains on them itself.
+    trainer: ClassVar[None] = None
+
+    lengths: np.ndarray
+    owners: np.ndarray
+    make_batch: Callable
+    weights: np.ndarray | None = None
+    class_weights: np.ndarray | None = None
+    batch_weights: Callable | None = None
+    numbers: np.ndarray | None = None
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest row."""
+        lengths = self.lengths if self.numbers is None else self.lengths[self.numbers]
+        return int(np.max(lengths, initial=0))
+
+    def split(self, share: float, seed: int) -> tuple["TextData", "TextData"]:
+        """Two parts; the second has that share of the texts, drawn by the seed."""
+        owners = np.unique(self.owners)
+        held_out = draw_validation(len(owners), share, seed)
+        # All rows of one text are on one side.
+        is_held_out = np.isin(self.owners, owners[held_out])
+        first, second = (
+            dataclasses.replace(self, numbers=np.flatnonzero(mask))
+            for mask in (~is_held_out, is_held_out)
+        )
+        return first, dataclasses.replace(second, class_weights=None)
+
+    def batch(
+        self, numbers: np.ndarray | None = None, more: Any = 0, copies: int = 1
+    ) -> tuple:
+        """Inputs, targets and, if rows have them, weights of a batch.
+
+        Args:
+            numbers: int `(rows,)`. Rows of the batch; all if not given.
+            more: columns of additional padding.
+            copies: int. How often each row comes, one copy after the other.
+        """
+        if numbers is None:
+            numbers = np.arange(len(self.lengths))
+        numbers = np.repeat(numbers, copies)
+        inputs, targets, *_ = batch = self.make_batch(numbers, more)
+        parts = [w for w in (self.weights, self.class_weights) if w is not None]
+        if not parts:
+            return batch
+        weights = np.prod([part[numbers] for part in parts], axis=0, dtype="float32")
+        if self.batch_weights is not None:
+            weights = self.batch_weights(weights, targets)
+        return inputs, targets, weights
+
+    def batches(self, batch_size: int, copies: int = 1, **options) -> TextBatches:
+        """Batches for `fit` and `evaluate`.
+
+        Args:
+            batch_size: int. Rows of a batch.
+            copies: int. How often each row comes, one copy after the other.
+            options: of `TextBatches`.
+        """
+        check_integer("batch_size", batch_size, minimum=1)
+        numbers = self.numbers
+        if numbers is None:
+            numbers = np.arange(len(self.lengths))
+
+        def make(places, more):
+            return self.batch(numbers[places], more, copies)
+
+        return TextBatches(self.lengths[numbers], make, batch_size, **options)
+
+
+class TextReader:
+    """Reads what the caller of `fit` and its kin gave, for Keras's loops.
+
+    Args:
+        model: of which `labelled` makes `TextData`, and which names its `row_options`.
+        keywords: dict of keyword arguments of the call; those of rows are taken out.
+        class_weight: dict of label to weight, or None.
+        copies: int. How often each row comes.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        keywords: dict[str, Any],
+        class_weight: Mapping | None = None,
+        copies: int = 1,
+    ):
+        self.model, self.class_weight, self.copies = model, class_weight, copies
+        self.options = {
+            name: keywords.pop(name) for name in model.row_options if name in keywords
+        }
+
+    def read(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: Mapping | None = None,
+    ) -> Any:
+        """Texts and labels as `TextData`, or what has its methods."""
+        refuse_strategy(self.model)
+        check_container(x, y, sample_weight)
+        return self._data(x, y, sample_weight, class_weight)
+
+    def _data(self, x, y, sample_weight, class_weight):
+        if hasattr(x, "as_numpy_iterator"):
+            x, y, sample_weight = labelled_texts(x)
+        return self.model.labelled(x, y, sample_weight, class_weight, **self.options)
+
+    def ready(self, data: Any, is_training: bool = False) -> Any:
+        """A generator or `PyDataset` with texts as ids; other data unchanged.
+
+        Weights of classes become weights of rows.
+        """
+        if isinstance(data, Iterator):
+            return (self._tokenized(batch, is_training) for batch in data)
+        if isinstance(data, keras.utils.PyDataset) and not isinstance(
+            data, TextBatches | NumberedBatches
+        ):
+            return MappedDataset(data, lambda x: self._tokenized(x, is_training))
+        return data
+
+    def _tokenized(self, batch, is_training):
+        if not isinstance(batch, tuple) or len(batch) not in (2, 3):
+            raise ConfigurationError(
+                "a generator must give pairs of texts and labels, or triples with "
+                f"weights, got {type(batch).__name__}"
+            )
+        class_weight = self.class_weight if is_training else None
+        x, y, *weights = batch
+        if not isinstance(x, dict):
+            data = self.read(x, y, weights[0] if weights else None, class_weight)
+            return data.batch(copies=self.copies if is_training else 1)
+        if is_training:
+            self.refuse_copies()
+        if class_weight is None:
+            return batch
+        numbers = np.asarray(y).reshape(-1).astype("int64")
+        by_class = self.model.class_weights(class_weight)[numbers]
+        return x, y, np.prod([by_class, *weights], axis=0, dtype="float32")
+
+    def held_out(self, data: Any, batch_size: int | None) -> Any:
+        """Batches of `validation_data`, as Keras evaluates on them."""
+        data = self.ready(data)
+        is_pair = isinstance(data, tuple) and isinstance(data[0], dict)
+        if isinstance(data, Iterator) or is_pair or is_ready(data):
+            return data
+        return self.read(*self._parts(data)).batches(batch_size)
+
+    def _parts(self, data):
+        """Texts, labels and weights of `validation_data`."""
+        if hasattr(data, "as_numpy_iterator") or is_table(data):
+            return (data,)
+        parts = tuple(data)
+        if len(parts) not in (2, 3):
+            raise ConfigurationError(
+                "validation_data must be a pair of texts and labels, or a triple with "
+                f"weights, got {len(parts)} of them"
+            )
+        return parts
+
+    def refuse_copies(self) -> None:
+        """Raises ConfigurationError if rows of ids would have to come twice."""
+        if self.copies > 1:
+            raise ConfigurationError(
+                "r_drop computes each row twice, which needs texts: give texts instead "
+                "of ids, or set r_drop to 0"
+            )
+
+    def weights_by_number(self) -> dict[int, float] | None:
+        """Weights of classes as Keras takes them."""
+        if self.class_weight is None:
+            return None
+        return dict(enumerate(self.model.class_weights(self.class_weight).tolist()))
