@@ -12,7 +12,6 @@ from roformer_keras.conversion.convert import convert
 from roformer_keras.errors import CheckpointError
 from roformer_keras.layers.projection import Projection
 from roformer_keras.models.quantization import set_quantization_state
-from roformer_keras.tasks import RoFormerTextClassifier
 
 TEXTS = ["白日依山尽", "黄河入海流，欲穷千里目", "怎么把大象放进冰箱？", "今天天气不错"]
 INT4_GROUPS = keras.quantizers.Int4QuantizationConfig(block_size=64)
@@ -122,16 +121,6 @@ def changed(config, path, value):
     return {**config, first: changed(config.get(first), rest, value)}
 
 
-def test_predict_is_renewed_when_the_backbone_is_quantized():
-    model = new_model()
-    inputs = model.tokenizer(TEXTS)
-    before = model.predict(inputs, verbose=0)
-    model.backbone.quantize("int8")
-    after = model.predict(inputs, verbose=0)
-    pairs = zip(keras.tree.flatten(before), keras.tree.flatten(after), strict=True)
-    assert not any(np.array_equal(a, b) for a, b in pairs)
-
-
 def assert_same_model(model, again):
     again.tokenizer = model.tokenizer
     np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
@@ -170,19 +159,6 @@ def test_a_quantized_preset_is_small_and_converts_to_floats(
     convert(tmp_path / "int8", tmp_path / "again.safetensors")
     vectors = load_model(tmp_path / "again.safetensors").encode(TEXTS)
     assert cosines(vectors, float_vectors).min() >= 0.99
-
-
-def test_a_task_keeps_its_quantized_head(tmp_path):
-    backbone = RoFormerBackbone.from_preset("roformer-sim-char", num_layers=1)
-    task = RoFormerTextClassifier(backbone, backbone.tokenizer, num_classes=3)
-    task.quantize("int8")
-    expected = task.predict(TEXTS, verbose=0)
-    task.save_to_preset(tmp_path / "task")
-    again = RoFormerTextClassifier.from_preset(tmp_path / "task")
-    np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), expected)
-    task.save(tmp_path / "task.keras")
-    again = keras.models.load_model(tmp_path / "task.keras")
-    np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), expected)
 
 
 def test_lora_on_a_quantized_model_is_saved_and_merged(tmp_path):

@@ -32,22 +32,6 @@ def test_every_zip_of_bert4keras_gives_what_tensorflow_reads(tmp_path):
         assert_same(tensors_of(archive), tensorflow_tensors(prefix))
 
 
-def test_models_of_every_way_to_save_give_the_same_outputs(tmp_path):
-    sim = RoFormerSim.from_preset(SMALL)
-    tensors, expected = tensors_of(SMALL), outputs(sim)
-    sim.save_weights(tmp_path / "x.weights.h5")
-    sim.save(tmp_path / "x.keras")
-    sim.save_to_preset(tmp_path / "preset")
-    for source, options in (
-        (tmp_path / "x.weights.h5", {"config": CONFIG}),
-        (tmp_path / "x.keras", {}),
-        (tmp_path / "preset", {}),
-        (SAVED / "unilm-pool.h5", {"config": CONFIG}),
-    ):
-        assert_same(tensors_of(source, **options), tensors)
-        assert_same(outputs(RoFormerSim.from_preset(source, **options)), expected)
-
-
 def test_float16_is_loaded_as_the_float32_of_its_values(tmp_path):
     source = convert(SMALL, tmp_path / "x.keras", dtype="float16", verbose=0)
     table = RoFormerSim.from_preset(source).backbone.token_embedding.embeddings

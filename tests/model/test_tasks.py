@@ -254,39 +254,6 @@ def test_a_number_that_is_the_name_of_another_class():
     assert classifier(classes=[1, 0]).make_targets([1, 0], rows).tolist() == [0, 1]
 
 
-@pytest.mark.slow
-def test_weights_of_classes_and_rows():
-    model = classifier()
-    # The weights of the model stay.
-    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
-    shares = probabilities(model)[np.arange(8), [1] * 4 + [0] * 4]
-    weights = np.array([2.0] * 4 + [0.5] * 4)
-    for options, row_weights in (
-        ({}, np.ones(8)),
-        ({"class_weight": {"好": 2.0, "坏": 0.5}}, weights),
-        ({"class_weight": {1: 2.0, 0: 0.5}}, weights),
-        ({"sample_weight": weights}, weights),
-    ):
-        history = model.fit(TEXTS, LABELS, batch_size=8, verbose=0, **options).history
-        # Keras divides by the number of rows.
-        expected = (-np.log(shares) * row_weights).mean()
-        assert history["loss"][0] == pytest.approx(expected, 1e-4)
-
-
-@pytest.mark.slow
-def test_what_is_validated_on_is_not_trained_on():
-    model = classifier()
-    model.compile(keras.optimizers.Adam(1e-3), run_eagerly=True)
-    history = model.fit(TEXTS, LABELS, validation_split=0.25, verbose=0, batch_size=3)
-    assert history.params["steps"] == 2
-    assert "val_accuracy" in history.history
-    logs = model.fit(
-        TEXTS[:6], LABELS[:6], validation_data=(TEXTS[6:], LABELS[6:]), verbose=0
-    ).history
-    expected = model.evaluate(TEXTS[6:], LABELS[6:], verbose=0)[0]
-    assert logs["val_loss"][0] == pytest.approx(expected, 1e-4)
-
-
 def test_regression():
     keras.utils.set_random_seed(0)
     model = RoFormerTextRegressor.from_preset(CHARACTER, pooling="mean", **ONE_BLOCK)
@@ -452,24 +419,6 @@ def test_answers_to_a_stream_come_one_by_one(fitted, monkeypatch):
     assert list(probabilities(model, iter([]))) == []
     with pytest.raises(ConfigurationError, match=r"got ' ' in row 1"):
         list(probabilities(model, iter(["好", " "])))
-
-
-@pytest.mark.slow
-def test_answers_follow_weights_and_lora(fitted):
-    model = classifier()
-    before = probabilities(model)
-    model.set_weights(fitted[0].get_weights())
-    np.testing.assert_allclose(probabilities(model), probabilities(fitted[0]), 1e-5)
-    assert np.abs(probabilities(model) - before).max() > 1e-2
-    model.enable_lora(rank=2)
-    for layer in model.backbone.transformer_layers:
-        layer.attention.value.lora_kernel_b.assign(
-            np.ones(layer.attention.value.lora_kernel_b.shape)
-        )
-    changed = probabilities(model)
-    assert np.abs(changed - probabilities(fitted[0])).max() > 1e-3
-    model.merge_lora()
-    np.testing.assert_allclose(probabilities(model), changed, atol=1e-5)
 
 
 def test_a_bar_is_for_long_jobs_before_a_terminal(fitted, capsys):

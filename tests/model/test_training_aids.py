@@ -168,19 +168,6 @@ def test_weights_with_lora_are_for_models_with_and_without(tmp_path):
     assert stuck == []
 
 
-def test_a_file_with_lora_reads_as_merged(tmp_path):
-    model = with_lora(2)
-    model.save(tmp_path / "model.keras", include_optimizer=False)
-    merged = RoFormerBackbone.from_preset(
-        tmp_path / "model.keras", ignore="*/lora_kernel_?", **NO_DROPOUT
-    )
-    model.merge_lora()
-    mine, theirs = weights(model.backbone), weights(merged)
-    assert mine.keys() == theirs.keys()
-    for path, value in mine.items():
-        np.testing.assert_allclose(theirs[path], value, atol=1e-7, err_msg=path)
-
-
 def test_a_preset_has_no_place_for_lora(tmp_path):
     model = RoFormerMaskedLM.from_preset(CHARACTER)
     for each in (model, model.backbone):
