@@ -80,6 +80,10 @@ def test_golden_file():
         reader.shape("bert/z")
     with pytest.raises(CheckpointError, match="'graph' is not a numeric tensor"):
         reader.dtype("graph")
+    for unknown_type in ("0800", "0865", "08ffffffff0f"):
+        with pytest.raises(CheckpointError, match="'bert/x' is not a numeric tensor"):
+            index = index_of(bytes.fromhex(unknown_type))
+            TensorBundleReader(index, [b""], "golden").dtype("bert/x")
     with pytest.raises(CheckpointError, match="'v' is a partitioned variable in 2"):
         reader.read("v")
 
@@ -148,6 +152,14 @@ def test_unwritable_tensors(tmp_path, tensors, message):
     [
         (b"", "magic number"),
         (b"PK\3\4" * 40, "magic number"),
+        (b"\xff" * 300, "magic number"),
+        (GOLDEN_INDEX + b"\0", "magic number"),
+        (GOLDEN_INDEX[-48:], "index block lies outside"),
+        (GOLDEN_INDEX[:FOOTER] + b"\x80" * 40 + GOLDEN_INDEX[-8:], "longer than 64"),
+        (
+            GOLDEN_INDEX[:FOOTER] + bytes(40) + GOLDEN_INDEX[-8:],
+            "index block does not match",
+        ),
         (GOLDEN_INDEX[:-1], "magic number.*truncated"),
         (GOLDEN_INDEX[:-48][50:] + GOLDEN_INDEX[-48:], "index block lies outside"),
         (b"!" + GOLDEN_INDEX[1:], "data block 0 does not match its checksum"),
@@ -161,6 +173,8 @@ def test_unwritable_tensors(tmp_path, tensors, message):
         (index_of(b"", header=b"\x08\1\x10\1"), "big-endian"),
         (index_of(b"", header=b"\x08\1\x1a\2\x10\2"), "a reader of format 2"),
         (index_of(b"", header=b"\x08\2"), r"for 2 data file\(s\), got 1"),
+        (index_of(b"", header=b"\x08" + b"\xff" * 12), "longer than 64"),
+        (index_of(b"", header=b"\x08\x80\x80\x80\x80\x08"), "for 2147483648 data"),
         (index_of(b"", header=b""), r"for 0 data file\(s\), got 1"),
         (one_block_index(b""), "no room for its restart"),
         (one_block_index(b"\xff" * 8), "no room for its restart"),
@@ -190,6 +204,7 @@ DIM = tensor_bundle._bytes_field(2, tensor_bundle._number_field(1, 2**62))
         ("0801 1204 12020806 2818 20ffffffffffffffffff02", "longer than 64 bits"),
         ("0801 120d 120b08ffffffffffffffffff01", "no array can have"),  # -1
         ("0801 1204 12001200 2801", "takes 0 bytes, but the index says 1"),
+        ("0801 1204 12020806 28ffffffffffffffffff01", "takes 24 bytes"),
         ("0801 12ff", "ends within a number"),
         ("0801 127f", "field 2 runs past the end"),
         ("0801 3500", "field 6 runs past the end"),
