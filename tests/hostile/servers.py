@@ -10,7 +10,6 @@ from hostile.archives import packed
 
 ZIP = make_zip(size=9000)
 HALF = len(ZIP) // 2
-DELETED = "is no whole checkpoint and was deleted"
 BUNDLE = {
     f"{NAME}/bert_config.json": b"{}",
     f"{NAME}/bert_model.ckpt.index": b"index",

@@ -8,6 +8,7 @@ from common import CHARACTER, zipped_json
 from hostile.run import unrefused
 from weight_cases import SIZES
 
+from roformer_keras.checks import check_names
 from roformer_keras.config import (
     MODEL_FIELDS,
     RoFormerConfig,
@@ -80,6 +81,24 @@ CONTRADICTORY = [
         {"model_type": "roformer_v2", "layer_norm_cond_size": 4},
         ["roformer_v2", "layer_norm_cond_size", "4"],
     ),
+    ({"attention_type": "sparse"}, ["attention_type", "'sparse'"]),
+    ({"attention_type": "linear", "attention": "unilm"}, ["unilm", "softmax"]),
+    (
+        {"attention_type": "cosine", "residual_attention_scores": True},
+        ["residual_attention_scores", "softmax"],
+    ),
+    ({"performer_features": 8}, ["performer_features", "'softmax'"]),
+    *(
+        (
+            {"attention_type": "performer", "performer_features": count},
+            ["performer_features", word],
+        )
+        for count, word in ((9, "even"), (9, "9"), (0, "0"))
+    ),
+    ({"rotary": "false"}, ["rotary", "True or False", "'false'"]),
+    ({"performer_seed": -1}, ["performer_seed", "-1"]),
+    ({"performer_seed": True}, ["performer_seed", "True"]),
+    ({"rotary": False, "custom_position_ids": True}, ["custom_position_ids"]),
 ]
 
 
@@ -122,6 +141,20 @@ def test_replace_names_an_unknown_field():
     with pytest.raises(ConfigurationError, match="droput") as caught:
         RoFormerConfig(**BASE).replace(droput=0.1)
     assert "dropout" in str(caught.value)
+
+
+def test_names_of_bert4keras_have_the_name_here_as_a_hint():
+    with pytest.raises(ConfigurationError, match="has no field with_pool") as caught:
+        RoFormerConfig(**BASE).replace(with_pool=True)
+    assert "with_pool= of bert4keras is pooler_activation= here" in caught.value.hint
+    for names, message, hints in (
+        (("maxlen", "topk"), "no field maxlen, topk", ("max_new_tokens=", "top_k= he")),
+        (("colour",), "no field colour", ()),
+    ):
+        with pytest.raises(ConfigurationError, match=message) as caught:
+            check_names("Generation", "field", names, ["top_k"])
+        assert all(hint in caught.value.hint for hint in hints)
+    assert caught.value.hint == "leave out colour="
 
 
 def test_from_dict_names_a_missing_field():

@@ -37,7 +37,6 @@ class Hostile:
 
 
 STORAGE = "ctorch\nFloatStorage\n"
-PID = f"(X\x07\x00\x00\x00storage{STORAGE}X\x01\x00\x00\x000X\x03\x00\x00\x00cpu"
 
 
 def torch_zip(path, data, members=(("data/0", b"\0" * 64), ("byteorder", b"little"))):
