@@ -37,24 +37,30 @@ NEIGHBOURS, LABELS, CLASSES, DEGREES = map(
 # Loss, targets, outputs, and the same for each row in NumPy.
 LOSSES = {
     "contrastive": (
-        losses.Contrastive(),
+        losses.Contrastive(scale=10.0),
         NEIGHBOURS,
         VECTORS,
-        lambda y, x: plain.contrastive(x, y),
+        lambda y, x: plain.contrastive(x, y, 10.0),
     ),
     "supervised_contrastive": (
-        losses.SupervisedContrastive(),
+        losses.SupervisedContrastive(scale=10.0),
+        # The last is alone in its class.
         CLASSES,
         VECTORS,
-        lambda y, x: plain.supervised_contrastive(y, x),
+        lambda y, x: plain.supervised_contrastive(y, x, 10.0),
     ),
-    "masked_label": (
+    "masked_label_crossentropy": (
         losses.MaskedLabelCrossentropy(SETS),
         LABELS,
         LOGITS,
         lambda y, x: plain.masked_label_crossentropy(y, x, SETS),
     ),
-    "cosent": (losses.CoSENT(), DEGREES, COSINES, plain.cosent),
+    "cosent": (
+        losses.CoSENT(scale=10.0),
+        DEGREES,
+        COSINES,
+        lambda y, x: plain.cosent(y, x, 10.0),
+    ),
     "label_smoothing": (
         losses.LabelSmoothing(0.2),
         LABELS,
@@ -120,6 +126,94 @@ def test_losses_over_shapes_types_and_ways():
 @pytest.mark.weekly
 def test_all_losses_over_shapes_types_and_ways():
     assert wrong_cells(wrong_loss, itertools.product(*LOSS_FACTORS)) == []
+
+
+# Of matrices of cosines, which have no other shapes.
+WEIGHTED = LOSSES | {
+    "similarity_regression": (
+        losses.SimilarityRegression(factor=3.0),
+        np.zeros((6, 6)),
+        plain.cosines(VECTORS),
+        lambda y, x: 3 * np.mean((x - y) ** 2, axis=1),
+    )
+}
+
+
+def close(ours, expected, tolerance=1e-5):
+    ours = keras.ops.convert_to_numpy(ours)
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_a_loss_is_the_weighted_mean(name):
+    loss, targets, outputs, expected = WEIGHTED[name]
+    row_losses = np.broadcast_to(expected(targets, outputs), 6)
+    outputs = outputs.astype("float32")
+    assert loss.name == name
+    close(loss(targets, outputs), row_losses.mean())
+    if name != "cosent":  # It refuses them.
+        weights = np.arange(6, dtype="float32")
+        mean = (weights * row_losses).sum() / weights.sum()
+        close(loss(targets, outputs, weights), mean)
+    restored = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert type(restored) is type(loss)
+    assert restored(targets, outputs) == loss(targets, outputs)
+    # In float32, of the bfloat16 numbers that a model gives, to the last bit.
+    coarse = keras.ops.cast(outputs, "bfloat16")
+    rounded = loss(targets, coarse)
+    assert keras.backend.standardize_dtype(rounded.dtype) == "float32"
+    assert rounded == loss(targets, keras.ops.cast(coarse, "float32"))
+
+
+def test_defaults_of_losses_and_functions():
+    for loss, options in {
+        losses.Contrastive: {"scale": 20.0},
+        losses.SupervisedContrastive: {"scale": 20.0},
+        losses.SimilarityRegression: {"factor": 100.0},
+        losses.CoSENT: {"scale": 20.0},
+        losses.LabelSmoothing: {"smoothing": 0.1},
+    }.items():
+        assert loss().options == options
+    # The functions too compute in float32.
+    coarse = keras.ops.cast(VECTORS, "bfloat16")
+    exact = keras.ops.convert_to_numpy(keras.ops.cast(coarse, "float32"))
+    close(losses.contrastive(NEIGHBOURS, coarse), plain.contrastive(exact, NEIGHBOURS))
+    close(losses.cosent(DEGREES, COSINES), plain.cosent(DEGREES, COSINES))
+    expected = plain.supervised_contrastive(LABELS, LOGITS)
+    close(losses.supervised_contrastive(LABELS, LOGITS), expected)
+    expected = plain.smoothed_crossentropy(LABELS, LOGITS)
+    close(losses.smoothed_crossentropy(LABELS, LOGITS), expected)
+    teacher = RNG.normal(size=(6, 3))
+    row_losses = losses.similarity_regression(
+        plain.cosines(teacher), plain.cosines(VECTORS)
+    )
+    assert row_losses.shape == (6,)
+    expected = plain.similarity_regression(teacher, VECTORS)
+    close(keras.ops.mean(row_losses), expected, 1e-4)
+
+
+def test_a_vector_of_zeros_is_no_error():
+    vectors = VECTORS.copy()
+    vectors[2] = 0
+    for values in (
+        losses.contrastive(NEIGHBOURS, vectors),
+        losses.pair_cosines(vectors, VECTORS),
+    ):
+        assert np.isfinite(keras.ops.convert_to_numpy(values)).all()
+
+
+def test_cosines():
+    close(losses.cosines(VECTORS), plain.cosines(VECTORS), 1e-6)
+    expected = np.diag(plain.unit(VECTORS) @ plain.unit(VECTORS[::-1]).T)
+    close(losses.pair_cosines(VECTORS, VECTORS[::-1]), expected, 1e-6)
+
+
+def test_rows_that_are_right():
+    # By pairs: side by side, and opposite.
+    vectors = np.array([[1, 0.1], [1, 0.0], [0, 1.0], [0, -1.0]], "float32")
+    close(losses.neighbour_is_nearest(np.array([1, 0, 3, 2]), vectors), [1, 1, 0, 0])
+    logits = np.array([[1, 2, 9, 9, 9], [9, 9, 3, 1, 2], [0, 0, 0, 0, 1]], "float32")
+    close(losses.label_is_best(np.array([1, 3, 4]), logits, SETS), [1, 0, 1])
 
 
 def test_classes_may_be_large_integers():
