@@ -62,6 +62,17 @@ class AdaFactor(ExtendableOptimizer):
     Source: Shazeer and Stern 2018, arXiv:1804.04235.
     """
 
+    settings = (
+        "beta1",
+        "beta2",
+        "epsilon1",
+        "epsilon2",
+        "multiply_by_parameter_scale",
+        "clipping_threshold",
+        "min_dim_size_to_factor",
+        "exclude_from_parameter_scale",
+    )
+
     def __init__(
         self,
         learning_rate: Any = 1e-3,
@@ -168,17 +179,7 @@ class AdaFactor(ExtendableOptimizer):
         # Of a schedule, Keras has the configuration.
         if isinstance(rate, dict) and rate["class_name"] == RelativeStepRate.__name__:
             config["learning_rate"] = None
-        settings = {
-            "beta1": self.beta1,
-            "beta2": self.beta2,
-            "epsilon1": self.epsilon1,
-            "epsilon2": self.epsilon2,
-            "multiply_by_parameter_scale": self.multiply_by_parameter_scale,
-            "clipping_threshold": self.clipping_threshold,
-            "min_dim_size_to_factor": self.min_dim_size_to_factor,
-            "exclude_from_parameter_scale": [*self.exclude_from_parameter_scale],
-        }
-        return {**config, **settings}
+        return config
 
 
 def _root_mean_square(x):

@@ -9,9 +9,9 @@ import dataclasses
 import inspect
 import re
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
@@ -97,9 +97,17 @@ class ExtendableOptimizer(keras.optimizers.Optimizer):
             takes it and ignores it.
         decay: float, at least 0. The rate is divided by `1 + decay * batches`.
 
+    Attributes:
+        settings: names of the attributes that each class adds to the configuration.
+        states: for each attribute of a class that holds a variable for each one of the
+            model, the end of their names.
+
     Raises:
         ConfigurationError: an option that the optimizer does not have.
     """
+
+    settings: ClassVar[tuple[str, ...]] = ()
+    states: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
         self,
@@ -128,10 +136,14 @@ class ExtendableOptimizer(keras.optimizers.Optimizer):
         self.decay = decay
 
     def build(self, variables: list[keras.Variable]) -> None:
-        if not self.built:
-            super().build(variables)
-            # Of a list in an attribute, Keras takes the variables for the optimizer's.
-            self.trained = types.SimpleNamespace(variables=list(variables))
+        if self.built:
+            return
+        super().build(variables)
+        # Of a list in an attribute, Keras takes the variables for the optimizer's.
+        self.trained = types.SimpleNamespace(variables=list(variables))
+        for kind in reversed(type(self).__mro__):
+            for attribute, name in vars(kind).get("states", {}).items():
+                setattr(self, attribute, self.add_state(variables, name))
 
     @property
     def lr(self) -> TensorLike:
@@ -200,7 +212,12 @@ class ExtendableOptimizer(keras.optimizers.Optimizer):
         for name in ("clipnorm", "clipvalue", "global_clipnorm"):
             if base[name] is not None:
                 config[name] = base[name]
-        return {**config, **({"decay": self.decay} if self.decay else {})}
+        if self.decay:
+            config["decay"] = self.decay
+        for kind in type(self).__mro__:
+            for name in vars(kind).get("settings", ()):
+                config[name] = getattr(self, name)
+        return config
 
 
 def _options(optimizer):

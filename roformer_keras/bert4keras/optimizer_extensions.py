@@ -8,7 +8,7 @@ of all of them, and steps are batches, also under gradient accumulation.
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -26,17 +26,6 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.optimizers import PiecewiseLinear, has_rows
 from roformer_keras.types import TensorLike
 
-__all__ = [
-    "ExponentialMovingAverage",
-    "GradientAccumulation",
-    "LayerAdaptation",
-    "LazyOptimization",
-    "Lookahead",
-    "ParameterWiseRate",
-    "PiecewiseLinearRate",
-    "WeightDecay",
-]
-
 
 class WeightDecay(ExtendableOptimizer):
     """Decoupled weight decay, of all variables but those that are excluded.
@@ -46,6 +35,8 @@ class WeightDecay(ExtendableOptimizer):
             each batch takes off.
         exclude_from_weight_decay: patterns of names, such as `["Norm", "bias"]`.
     """
+
+    settings = ("weight_decay_rate",)
 
     def __init__(
         self,
@@ -67,11 +58,8 @@ class WeightDecay(ExtendableOptimizer):
         super().apply_update(update if is_excluded else update.changed(decayed))
 
     def get_config(self) -> dict[str, Any]:
-        settings = {
-            "weight_decay_rate": self.weight_decay_rate,
-            "exclude_from_weight_decay": list(self.not_decayed),
-        }
-        return {**super().get_config(), **settings}
+        names = list(self.not_decayed)
+        return {**super().get_config(), "exclude_from_weight_decay": names}
 
 
 class LayerAdaptation(ExtendableOptimizer):
@@ -82,6 +70,8 @@ class LayerAdaptation(ExtendableOptimizer):
 
     Source: You et al. 2019, arXiv:1904.00962.
     """
+
+    settings = ("exclude_from_layer_adaptation",)
 
     def __init__(
         self,
@@ -106,12 +96,6 @@ class LayerAdaptation(ExtendableOptimizer):
         is_excluded = matches(update.name, self.exclude_from_layer_adaptation)
         super().apply_update(update if is_excluded else update.changed(adapted))
 
-    def get_config(self) -> dict[str, Any]:
-        settings = {
-            "exclude_from_layer_adaptation": [*self.exclude_from_layer_adaptation]
-        }
-        return {**super().get_config(), **settings}
-
 
 class PiecewiseLinearRate(ExtendableOptimizer):
     """A learning rate that is linear between given batches.
@@ -120,6 +104,8 @@ class PiecewiseLinearRate(ExtendableOptimizer):
         lr_schedule: dict of batch to factor of the learning rate. Before the first the
             factor rises from 0 at batch 0; after the last it stays.
     """
+
+    settings = ("lr_schedule",)
 
     def __init__(
         self, *args: Any, lr_schedule: Mapping[Any, float] | None = None, **kwargs: Any
@@ -139,9 +125,6 @@ class PiecewiseLinearRate(ExtendableOptimizer):
         factor = ops.cast(self._factor(self.iterations), learning_rate.dtype)
         return super().scheduled_rate(learning_rate) * factor
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "lr_schedule": self.lr_schedule}
-
 
 class GradientAccumulation(ExtendableOptimizer):
     """An update by the mean gradient of several batches.
@@ -153,16 +136,13 @@ class GradientAccumulation(ExtendableOptimizer):
         grad_accum_steps: int, at least 1. Batches per update.
     """
 
+    settings = ("grad_accum_steps",)
+    states: ClassVar = {"_sums": "gradient_sum"}
+
     def __init__(self, *args: Any, grad_accum_steps: int = 2, **kwargs: Any):
         check_integer("grad_accum_steps", grad_accum_steps, minimum=1)
         super().__init__(*args, **kwargs)
         self.grad_accum_steps = grad_accum_steps
-
-    def build(self, variables: list[keras.Variable]) -> None:
-        if self.built:
-            return
-        super().build(variables)
-        self._sums = self.add_state(variables, "gradient_sum")
 
     def apply_update(self, update: Update) -> None:
         has_all = ops.equal(ops.mod(self.iterations, self.grad_accum_steps), 0)
@@ -179,9 +159,6 @@ class GradientAccumulation(ExtendableOptimizer):
         remaining = ops.where(has_all, ops.zeros_like(gathered), gathered)
         update.write(total, remaining + update.gradient)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "grad_accum_steps": self.grad_accum_steps}
-
 
 class Lookahead(ExtendableOptimizer):
     """Slow weights, which every few batches go a part of the way, and replace the fast.
@@ -196,6 +173,9 @@ class Lookahead(ExtendableOptimizer):
     Source: Zhang et al. 2019, arXiv:1907.08610.
     """
 
+    settings = ("steps_per_slow_update", "slow_step_size")
+    states: ClassVar = {"_slow": "slow"}
+
     def __init__(
         self,
         *args: Any,
@@ -208,12 +188,6 @@ class Lookahead(ExtendableOptimizer):
         self.steps_per_slow_update = steps_per_slow_update
         self.slow_step_size = slow_step_size
 
-    def build(self, variables: list[keras.Variable]) -> None:
-        if self.built:
-            return
-        super().build(variables)
-        self._slow = self.add_state(variables, "slow")
-
     def apply_update(self, update: Update) -> None:
         super().apply_update(update)
         is_slow = ops.equal(ops.mod(self.iterations, self.steps_per_slow_update), 0)
@@ -223,13 +197,6 @@ class Lookahead(ExtendableOptimizer):
         update.write(slow, new)
         update.write(update.variable, ops.where(is_slow, current_value(slow), fast))
 
-    def get_config(self) -> dict[str, Any]:
-        settings = {
-            "steps_per_slow_update": self.steps_per_slow_update,
-            "slow_step_size": self.slow_step_size,
-        }
-        return {**super().get_config(), **settings}
-
 
 class LazyOptimization(ExtendableOptimizer):
     """Leaves rows as they are whose gradient is zero: of tokens that a batch has not.
@@ -237,6 +204,8 @@ class LazyOptimization(ExtendableOptimizer):
     Args:
         include_in_lazy_optimization: patterns of names; of none by default.
     """
+
+    settings = ("include_in_lazy_optimization",)
 
     def __init__(
         self,
@@ -255,12 +224,6 @@ class LazyOptimization(ExtendableOptimizer):
         is_included = matches(update.name, self.include_in_lazy_optimization)
         super().apply_update(update.changed(lazy) if is_included else update)
 
-    def get_config(self) -> dict[str, Any]:
-        settings = {
-            "include_in_lazy_optimization": [*self.include_in_lazy_optimization]
-        }
-        return {**super().get_config(), **settings}
-
 
 class ExponentialMovingAverage(ExtendableOptimizer):
     """Keeps a running mean of the weights.
@@ -271,16 +234,13 @@ class ExponentialMovingAverage(ExtendableOptimizer):
         ema_momentum: float in [0, 1). How much of the mean a batch keeps.
     """
 
+    settings = ("ema_momentum",)
+    states: ClassVar = {"ema_weights": "ema"}
+
     def __init__(self, *args: Any, ema_momentum: float = 0.999, **kwargs: Any):
         check_number("ema_momentum", ema_momentum, minimum=0, below=1)
         super().__init__(*args, **kwargs)
         self.ema_momentum = ema_momentum
-
-    def build(self, variables: list[keras.Variable]) -> None:
-        if self.built:
-            return
-        super().build(variables)
-        self.ema_weights = self.add_state(variables, "ema")
         self.old_weights: list[np.ndarray] = []
 
     @property
@@ -334,9 +294,6 @@ class ExponentialMovingAverage(ExtendableOptimizer):
         for variable, old in zip(self.model_weights, self.old_weights, strict=False):
             variable.assign(old)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "ema_momentum": self.ema_momentum}
-
 
 class ParameterWiseRate(ExtendableOptimizer):
     """Other learning rates for some variables.
@@ -345,6 +302,8 @@ class ParameterWiseRate(ExtendableOptimizer):
         paramwise_lr_schedule: dict of part of a name to factor. A variable whose name
             contains several parts has the product of their factors.
     """
+
+    settings = ("paramwise_lr_schedule",)
 
     def __init__(
         self,
@@ -364,7 +323,3 @@ class ParameterWiseRate(ExtendableOptimizer):
             return old + (new - old) * factor
 
         super().apply_update(update if factor == 1 else update.changed(scaled))
-
-    def get_config(self) -> dict[str, Any]:
-        settings = {"paramwise_lr_schedule": dict(self.paramwise_lr_schedule)}
-        return {**super().get_config(), **settings}

@@ -13,7 +13,7 @@ Source: bert4keras 0.11.5, `optimizers.py`.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
@@ -27,34 +27,6 @@ from roformer_keras.bert4keras.optimizer_base import (
     register,
 )
 from roformer_keras.errors import ConfigurationError
-
-__all__ = [
-    "AdaFactor",
-    "AdaFactorBase",
-    "AdaFactorV1",
-    "AdaFactorV2",
-    "Adam",
-    "Lion",
-    "LionV2",
-    "custom_objects",
-    "export_to_custom_objects",
-    "extend_with_exponential_moving_average",
-    "extend_with_exponential_moving_average_v2",
-    "extend_with_gradient_accumulation",
-    "extend_with_gradient_accumulation_v2",
-    "extend_with_layer_adaptation",
-    "extend_with_layer_adaptation_v2",
-    "extend_with_lazy_optimization",
-    "extend_with_lazy_optimization_v2",
-    "extend_with_lookahead",
-    "extend_with_lookahead_v2",
-    "extend_with_parameter_wise_lr",
-    "extend_with_parameter_wise_lr_v2",
-    "extend_with_piecewise_linear_lr",
-    "extend_with_piecewise_linear_lr_v2",
-    "extend_with_weight_decay",
-    "extend_with_weight_decay_v2",
-]
 
 # === Optimizers ===
 
@@ -74,6 +46,9 @@ class Adam(ExtendableOptimizer):
     Source: Kingma and Ba 2014, arXiv:1412.6980.
     """
 
+    settings = ("beta_1", "beta_2", "epsilon", "bias_correction")
+    states: ClassVar = {"_means": "mean", "_squares": "square"}
+
     def __init__(
         self,
         learning_rate: Any = 0.001,
@@ -88,13 +63,6 @@ class Adam(ExtendableOptimizer):
         self.beta_1, self.beta_2 = beta_1, beta_2
         self.epsilon = epsilon or keras.config.epsilon()
         self.bias_correction = bias_correction
-
-    def build(self, variables: list[keras.Variable]) -> None:
-        if self.built:
-            return
-        super().build(variables)
-        self._means = self.add_state(variables, "mean")
-        self._squares = self.add_state(variables, "square")
 
     def apply_update(self, update: Update) -> None:
         dtype, gradient = update.dtype, update.gradient
@@ -112,15 +80,6 @@ class Adam(ExtendableOptimizer):
         move = update.rate * new_mean / (ops.sqrt(new_square) + self.epsilon)
         update.write(update.variable, current_value(update.variable) - move)
 
-    def get_config(self) -> dict[str, Any]:
-        settings = {
-            "beta_1": self.beta_1,
-            "beta_2": self.beta_2,
-            "epsilon": self.epsilon,
-            "bias_correction": self.bias_correction,
-        }
-        return {**super().get_config(), **settings}
-
 
 @register
 class Lion(ExtendableOptimizer):
@@ -136,6 +95,9 @@ class Lion(ExtendableOptimizer):
     Source: Chen et al. 2023, arXiv:2302.06675.
     """
 
+    settings = ("beta_1", "beta_2")
+    states: ClassVar = {"_means": "mean"}
+
     def __init__(
         self,
         learning_rate: Any = 3e-4,
@@ -147,12 +109,6 @@ class Lion(ExtendableOptimizer):
         super().__init__(learning_rate, name=name or "Lion", **kwargs)
         self.beta_1, self.beta_2 = beta_1, beta_2
 
-    def build(self, variables: list[keras.Variable]) -> None:
-        if self.built:
-            return
-        super().build(variables)
-        self._means = self.add_state(variables, "mean")
-
     def apply_update(self, update: Update) -> None:
         mean, gradient = self._means[update.index], update.gradient
         betas = (self.beta_1, self.beta_2)
@@ -161,10 +117,6 @@ class Lion(ExtendableOptimizer):
         move = update.rate * ops.sign(beta_1 * old + (1 - beta_1) * gradient)
         update.write(update.variable, current_value(update.variable) - move)
         update.write(mean, beta_2 * old + (1 - beta_2) * gradient)
-
-    def get_config(self) -> dict[str, Any]:
-        settings = {"beta_1": self.beta_1, "beta_2": self.beta_2}
-        return {**super().get_config(), **settings}
 
 
 # Names of the same classes under tf.keras and under Keras 2.
@@ -202,67 +154,36 @@ def export_to_custom_objects(
     return extend_with
 
 
-def _extended(extension, base, name):
-    if not (isinstance(base, type) and issubclass(base, ExtendableOptimizer)):
-        raise ConfigurationError(
-            "only the optimizers of this module can be extended (Adam, AdaFactor, "
-            f"Lion, and extended ones), got {base!r}"
-        )
-    if issubclass(base, extension):
-        raise ConfigurationError(
-            f"an optimizer has each extension once, and {base.__name__} has "
-            f"{extension.__name__} already"
-        )
-    content = {"__doc__": extension.__doc__, "__module__": __name__}
-    return register(type(name or "NewOptimizer", (extension, base), content))
+def _extension(extension):
+    """A function from an optimizer class to one with an extension."""
+
+    def extend_with(BaseOptimizer: type, name: str | None = None) -> type:
+        base: Any = BaseOptimizer
+        if not (isinstance(base, type) and issubclass(base, ExtendableOptimizer)):
+            raise ConfigurationError(
+                "only the optimizers of this module can be extended (Adam, AdaFactor, "
+                f"Lion, and extended ones), got {base!r}"
+            )
+        if issubclass(base, extension):
+            raise ConfigurationError(
+                f"an optimizer has each extension once, and {base.__name__} has "
+                f"{extension.__name__} already"
+            )
+        content = {"__doc__": extension.__doc__, "__module__": __name__}
+        return register(type(name or "NewOptimizer", (extension, base), content))
+
+    extend_with.__doc__ = f"An optimizer class with `{extension.__name__}`."
+    return extend_with
 
 
-def extend_with_weight_decay(BaseOptimizer: type, name: str | None = None) -> type:
-    """An optimizer class with `WeightDecay`."""
-    return _extended(extensions.WeightDecay, BaseOptimizer, name)
-
-
-def extend_with_layer_adaptation(BaseOptimizer: type, name: str | None = None) -> type:
-    """An optimizer class with `LayerAdaptation`."""
-    return _extended(extensions.LayerAdaptation, BaseOptimizer, name)
-
-
-def extend_with_piecewise_linear_lr(
-    BaseOptimizer: type, name: str | None = None
-) -> type:
-    """An optimizer class with `PiecewiseLinearRate`."""
-    return _extended(extensions.PiecewiseLinearRate, BaseOptimizer, name)
-
-
-def extend_with_gradient_accumulation(
-    BaseOptimizer: type, name: str | None = None
-) -> type:
-    """An optimizer class with `GradientAccumulation`."""
-    return _extended(extensions.GradientAccumulation, BaseOptimizer, name)
-
-
-def extend_with_lookahead(BaseOptimizer: type, name: str | None = None) -> type:
-    """An optimizer class with `Lookahead`."""
-    return _extended(extensions.Lookahead, BaseOptimizer, name)
-
-
-def extend_with_lazy_optimization(BaseOptimizer: type, name: str | None = None) -> type:
-    """An optimizer class with `LazyOptimization`."""
-    return _extended(extensions.LazyOptimization, BaseOptimizer, name)
-
-
-def extend_with_exponential_moving_average(
-    BaseOptimizer: type, name: str | None = None
-) -> type:
-    """An optimizer class with `ExponentialMovingAverage`."""
-    return _extended(extensions.ExponentialMovingAverage, BaseOptimizer, name)
-
-
-def extend_with_parameter_wise_lr(BaseOptimizer: type, name: str | None = None) -> type:
-    """An optimizer class with `ParameterWiseRate`."""
-    return _extended(extensions.ParameterWiseRate, BaseOptimizer, name)
-
-
+extend_with_weight_decay = _extension(extensions.WeightDecay)
+extend_with_layer_adaptation = _extension(extensions.LayerAdaptation)
+extend_with_piecewise_linear_lr = _extension(extensions.PiecewiseLinearRate)
+extend_with_gradient_accumulation = _extension(extensions.GradientAccumulation)
+extend_with_lookahead = _extension(extensions.Lookahead)
+extend_with_lazy_optimization = _extension(extensions.LazyOptimization)
+extend_with_exponential_moving_average = _extension(extensions.ExponentialMovingAverage)
+extend_with_parameter_wise_lr = _extension(extensions.ParameterWiseRate)
 extend_with_weight_decay_v2 = extend_with_weight_decay
 extend_with_layer_adaptation_v2 = extend_with_layer_adaptation
 extend_with_piecewise_linear_lr_v2 = extend_with_piecewise_linear_lr
@@ -271,3 +192,16 @@ extend_with_lookahead_v2 = extend_with_lookahead
 extend_with_lazy_optimization_v2 = extend_with_lazy_optimization
 extend_with_exponential_moving_average_v2 = extend_with_exponential_moving_average
 extend_with_parameter_wise_lr_v2 = extend_with_parameter_wise_lr
+
+__all__ = [
+    "AdaFactor",
+    "AdaFactorBase",
+    "AdaFactorV1",
+    "AdaFactorV2",
+    "Adam",
+    "Lion",
+    "LionV2",
+    "custom_objects",
+    "export_to_custom_objects",
+]
+__all__ += [name for name in globals() if name.startswith("extend_with")]
