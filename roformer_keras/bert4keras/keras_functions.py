@@ -17,13 +17,36 @@ from roformer_keras import quirks
 from roformer_keras.bert4keras import train_functions as _training
 from roformer_keras.errors import ConfigurationError
 
-# Names that are the same, but for the module.
+# Functions that are one operation of Keras 3: those of the same name, and others.
 _SAME = (
-    *("abs", "argmax", "argmin", "clip", "cos", "equal", "exp", "greater"),
-    *("greater_equal", "less", "less_equal", "log", "maximum", "minimum", "not_equal"),
-    *("relu", "round", "sigmoid", "sign", "sin", "sqrt", "square", "stack", "tan"),
-    *("tanh", "tile", "elu", "softplus", "softsign", "hard_sigmoid", "squeeze"),
+    *("abs", "argmax", "argmin", "categorical_crossentropy", "clip", "cos", "elu"),
+    *("equal", "exp", "greater", "greater_equal", "hard_sigmoid", "less", "less_equal"),
+    *("log", "maximum", "minimum", "not_equal", "ones_like", "relu", "round"),
+    *("sigmoid", "sign", "sin", "softmax", "softplus", "softsign", "sqrt", "square"),
+    *("squeeze", "stack", "stop_gradient", "tan", "tanh", "tile", "transpose"),
+    "zeros_like",
 )
+_RENAMED = {
+    "bias_add": "add",
+    "identity": "copy",
+    "permute_dimensions": "transpose",
+    "pow": "power",
+    "repeat_elements": "repeat",
+    "reverse": "flip",
+}
+_WITH_AXIS = {"cumprod": 0, "cumsum": 0, "expand_dims": -1}
+# Arguments of these functions -> those of the operation.
+_ARGUMENTS = {
+    "a": "x2",
+    "axes": "axis",
+    "bias": "x2",
+    "max_value": "x_max",
+    "min_value": "x_min",
+    "n": "repeats",
+    "pattern": "axes",
+    "rep": "repeats",
+    "y": "x2",
+}
 _REDUCTIONS = ("all", "any", "logsumexp", "max", "mean", "min", "prod", "std", "sum")
 
 
@@ -51,14 +74,20 @@ def _tensor(x):
     return x
 
 
-def _same(name):
-    function = getattr(ops, name)
+def _operation(name, operation):
+    function = getattr(ops, operation)
 
-    def call(x: Any, *arguments: Any, **options: Any) -> Any:
-        return function(x, *arguments, **options)
+    def call(*arguments: Any, **options: Any) -> Any:
+        if "x" in options:
+            arguments = (options.pop("x"), *arguments)
+        options.pop("name", None)
+        if name in _WITH_AXIS and len(arguments) < 2:
+            options.setdefault("axis", _WITH_AXIS[name])
+        options = {_ARGUMENTS.get(key, key): value for key, value in options.items()}
+        return function(*arguments, **options)
 
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"`keras.ops.{name}`."
+    call.__doc__ = f"`keras.ops.{operation}`."
     return call
 
 
@@ -82,7 +111,8 @@ def _reduction(name):
     return call
 
 
-globals().update({name: _same(name) for name in _SAME})
+for _name in (*_SAME, *_RENAMED, *_WITH_AXIS):
+    globals()[_name] = _operation(_name, _RENAMED.get(_name, _name))
 globals().update({name: _reduction(name) for name in _REDUCTIONS})
 
 # === Types and settings ===
@@ -175,39 +205,14 @@ def batch_flatten(x: Any) -> Any:
     return ops.reshape(x, (ops.shape(x)[0], -1))
 
 
-def expand_dims(x: Any, axis: int = -1) -> Any:
-    """`x` with one more axis."""
-    return ops.expand_dims(x, axis)
-
-
-def permute_dimensions(x: Any, pattern: Sequence[int]) -> Any:
-    """`x` with its axes in another order."""
-    return ops.transpose(x, pattern)
-
-
-def transpose(x: Any) -> Any:
-    """`x` with its axes reversed."""
-    return ops.transpose(x)
-
-
 def concatenate(tensors: Sequence, axis: int = -1) -> Any:
     """Tensors, or shapes, one after another along an axis."""
     return ops.concatenate([_tensor(x) for x in tensors], axis=axis)
 
 
-def repeat_elements(x: Any, rep: int, axis: int) -> Any:
-    """Every element `rep` times in a row along an axis."""
-    return ops.repeat(x, rep, axis=axis)
-
-
 def repeat(x: Any, n: int) -> Any:
     """`(batch, dim)` as `(batch, n, dim)`."""
     return ops.repeat(ops.expand_dims(x, 1), n, axis=1)
-
-
-def reverse(x: Any, axes: Any) -> Any:
-    """`x` with the order along some axes reversed."""
-    return ops.flip(x, axis=axes)
 
 
 def slice(x: Any, start: Any, size: Any) -> Any:  # Keras's name.
@@ -261,16 +266,6 @@ def zeros(shape: Any, dtype: str | None = None, name: str | None = None) -> Any:
 def ones(shape: Any, dtype: str | None = None, name: str | None = None) -> Any:
     """A tensor of ones."""
     return ops.ones(_sizes(shape), dtype or keras.config.floatx())
-
-
-def zeros_like(x: Any, dtype: str | None = None, name: str | None = None) -> Any:
-    """Zeros of the shape of `x`."""
-    return ops.zeros_like(x, dtype=dtype)
-
-
-def ones_like(x: Any, dtype: str | None = None, name: str | None = None) -> Any:
-    """Ones of the shape of `x`."""
-    return ops.ones_like(x, dtype=dtype)
 
 
 def eye(size: Any, dtype: str | None = None, name: str | None = None) -> Any:
@@ -392,31 +387,6 @@ def update_sub(x: Any, decrement: Any) -> Any:
 # === Computation ===
 
 
-def identity(x: Any, name: str | None = None) -> Any:
-    """`x` itself."""
-    return ops.copy(x)
-
-
-def pow(x: Any, a: Any) -> Any:  # Keras's name.
-    """`x` to the power of `a`."""
-    return ops.power(x, a)
-
-
-def cumsum(x: Any, axis: int = 0) -> Any:
-    """Running sums along an axis."""
-    return ops.cumsum(x, axis=axis)
-
-
-def cumprod(x: Any, axis: int = 0) -> Any:
-    """Running products along an axis."""
-    return ops.cumprod(x, axis=axis)
-
-
-def softmax(x: Any, axis: int = -1) -> Any:
-    """Exponentials that sum to 1 along an axis."""
-    return ops.softmax(x, axis=axis)
-
-
 def l2_normalize(x: Any, axis: int | None = None) -> Any:
     """`x` divided by its length along an axis."""
     square = ops.sum(ops.square(x), axis=axis, keepdims=True)
@@ -439,19 +409,9 @@ def batch_dot(x: Any, y: Any, axes: Any = None) -> Any:
     return keras.layers.Dot(axes=axes)([x, y])
 
 
-def bias_add(x: Any, bias: Any) -> Any:
-    """`x` plus a vector along the last axis."""
-    return ops.add(x, bias)
-
-
 def dropout(x: Any, level: float, seed: int | None = None) -> Any:
     """`x` with a share of its elements set to 0, and the others scaled."""
     return keras.random.dropout(x, level, seed=seed)
-
-
-def stop_gradient(x: Any) -> Any:
-    """`x`, which gradients do not pass."""
-    return ops.stop_gradient(x)
 
 
 def in_train_phase(x: Any, alt: Any, training: Any = None) -> Any:
@@ -488,13 +448,6 @@ def sparse_categorical_crossentropy(
     """
     target = ops.reshape(ops.cast(target, "int32"), ops.shape(output)[:-1])
     return ops.sparse_categorical_crossentropy(target, output, from_logits, axis)
-
-
-def categorical_crossentropy(
-    target: Any, output: Any, from_logits: bool = False, axis: int = -1
-) -> Any:
-    """The cross-entropy of class probabilities; both are `(..., classes)`."""
-    return ops.categorical_crossentropy(target, output, from_logits, axis)
 
 
 def binary_crossentropy(target: Any, output: Any, from_logits: bool = False) -> Any:

@@ -303,6 +303,24 @@ def test_random_binomial_draws_ones_with_its_probability():
     assert abs(drawn.mean() - 0.25) < 0.03
 
 
+def test_functions_take_the_arguments_of_keras_2():
+    x = np.arange(6.0).reshape(2, 3)
+    for computed, expected in (
+        (K.permute_dimensions(x, pattern=(1, 0)), x.T),
+        (K.clip(x, min_value=1, max_value=4), x.clip(1, 4)),
+        (K.expand_dims(x=x), x[..., None]),
+        (K.cumsum(x), x.cumsum(axis=0)),
+        (K.cumprod(x, axis=1), x.cumprod(axis=1)),
+        (K.repeat_elements(x, rep=2, axis=1), x.repeat(2, axis=1)),
+        (K.reverse(x, axes=1), x[:, ::-1]),
+        (K.pow(x, a=2), x**2),
+        (K.maximum(x=x, y=3), np.maximum(x, 3)),
+        (K.tile(x, n=(1, 2)), np.tile(x, (1, 2))),
+        (K.zeros_like(x, name="zeros"), 0 * x),
+    ):
+        np.testing.assert_array_equal(K.eval(computed), expected)
+
+
 def test_search_layer_of_a_tensor_without_history_says_so():
     with pytest.raises(ConfigurationError, match="in the loss of a model"):
         backend.search_layer(K.ones((2,)), "Embedding-Token")
