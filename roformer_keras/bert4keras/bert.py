@@ -34,24 +34,24 @@ from roformer_keras.conversion.weights import (
 
 
 class _Mask:
-    """Attributes of the model that a mask is mixed into."""
+    """A base of masks that are mixed into a model, whose attributes they need."""
 
     apply: Any
     inputs: list
     attention_bias: Any
+
+    def _masked_once(self, number, layer, name):
+        """The mask of an input, which all blocks share."""
+        if self.attention_bias is None:
+            self.attention_bias = self.apply(self.inputs[number], layer, name=name)
+        return self.attention_bias
 
 
 class LM_Mask(_Mask):
     """Lets a model see only what stands before."""
 
     def compute_attention_bias(self, inputs: Any = None) -> Any:
-        if self.attention_bias is None:
-            self.attention_bias = self.apply(
-                inputs=self.inputs[0],
-                layer=LanguageModelMask,
-                name="Attention-LM-Mask",
-            )
-        return self.attention_bias
+        return self._masked_once(0, LanguageModelMask, "Attention-LM-Mask")
 
 
 class UniLM_Mask(_Mask):
@@ -61,13 +61,7 @@ class UniLM_Mask(_Mask):
     """
 
     def compute_attention_bias(self, inputs: Any = None) -> Any:
-        if self.attention_bias is None:
-            self.attention_bias = self.apply(
-                inputs=self.inputs[1],
-                layer=UnifiedLanguageModelMask,
-                name="Attention-UniLM-Mask",
-            )
-        return self.attention_bias
+        return self._masked_once(1, UnifiedLanguageModelMask, "Attention-UniLM-Mask")
 
 
 class BERT(Transformer):
@@ -113,19 +107,17 @@ class BERT(Transformer):
         names = ["Input-Token"]
         names += ["Input-Segment"] if self.segment_vocab_size > 0 else []
         names += ["Input-Position"] if self.custom_position_ids else []
+        shape = (self.sequence_length,)
         return [
-            self.apply(
-                layer=keras.layers.Input, shape=(self.sequence_length,), name=name
-            )
-            for name in names
+            self.apply(None, keras.layers.Input, shape=shape, name=x) for x in names
         ]
 
     # === Parts of a block ===
 
     def _dense(self, inputs, units, name, **options):
         return self.apply(
-            inputs=inputs,
-            layer=keras.layers.Dense,
+            inputs,
+            keras.layers.Dense,
             units=units,
             use_bias=self.use_bias,
             kernel_initializer=self.initializer,
@@ -135,17 +127,14 @@ class BERT(Transformer):
 
     def _dropout(self, inputs, name):
         return self.apply(
-            inputs=inputs,
-            layer=keras.layers.Dropout,
-            rate=self.dropout_rate,
-            name=name,
+            inputs, keras.layers.Dropout, rate=self.dropout_rate, name=name
         )
 
     def _norm(self, inputs, name, epsilon=None):
         condition, hidden_units, hidden_activation = self.layer_norm_conds
         return self.apply(
-            inputs=self.simplify([inputs, condition]),
-            layer=LayerNormalization,
+            self.simplify([inputs, condition]),
+            LayerNormalization,
             epsilon=epsilon or self.norm_epsilon,
             conditional=condition is not None,
             hidden_units=hidden_units,
@@ -156,7 +145,7 @@ class BERT(Transformer):
 
     def _add_and_norm(self, before, added, name):
         added = self._dropout(added, f"{name}-Dropout")
-        total = self.apply(inputs=[before, added], layer=Add, name=f"{name}-Add")
+        total = self.apply([before, added], Add, name=f"{name}-Add")
         return self._norm(total, f"{name}-Norm")
 
     @property
@@ -168,8 +157,8 @@ class BERT(Transformer):
         """Token and segment embeddings, summed, and the position ids or None."""
         tokens, *rest = inputs
         x = self.apply(
-            inputs=tokens,
-            layer=Embedding,
+            tokens,
+            Embedding,
             input_dim=self.vocab_size,
             output_dim=self.embedding_size,
             embeddings_initializer=self.initializer,
@@ -179,24 +168,22 @@ class BERT(Transformer):
         if self.segment_vocab_size > 0:
             shared = self.shared_segment_embeddings
             segments = self.apply(
-                inputs=rest.pop(0),
-                layer=Embedding,
+                rest.pop(0),
+                Embedding,
                 input_dim=self.segment_vocab_size,
                 output_dim=self.embedding_size,
                 embeddings_initializer=self.initializer,
                 name="Embedding-Token" if shared else "Embedding-Segment",
             )
-            x = self.apply(
-                inputs=[x, segments], layer=Add, name="Embedding-Token-Segment"
-            )
+            x = self.apply([x, segments], Add, name="Embedding-Token-Segment")
         return x, rest.pop(0) if self.custom_position_ids else None
 
     def apply_embeddings(self, inputs: list) -> Any:
         x, position_ids = self._embed_ids(inputs)
         if self.has_position_table:
             x = self.apply(
-                inputs=self.simplify([x, position_ids]),
-                layer=PositionEmbedding,
+                self.simplify([x, position_ids]),
+                PositionEmbedding,
                 input_dim=self.max_position,
                 output_dim=self.embedding_size,
                 merge_mode="add",
@@ -227,8 +214,8 @@ class BERT(Transformer):
             arguments["p_bias"] = "rotary"
             layer_inputs.append(positions)
         x = self.apply(
-            inputs=layer_inputs,
-            layer=MultiHeadAttention,
+            layer_inputs,
+            MultiHeadAttention,
             arguments=arguments,
             heads=self.num_attention_heads,
             head_size=self.attention_head_size,
@@ -241,8 +228,8 @@ class BERT(Transformer):
         )
         x = self._add_and_norm(inputs, x, attention)
         fed = self.apply(
-            inputs=x,
-            layer=FeedForward,
+            x,
+            FeedForward,
             units=self.intermediate_size,
             activation=self.hidden_act,
             use_bias=self.use_bias,
@@ -255,7 +242,7 @@ class BERT(Transformer):
         outputs = []
         if self.with_pool:
             activation = "tanh" if self.with_pool is True else self.with_pool
-            x = self.apply(inputs=inputs, layer=FirstToken, name="Pooler")
+            x = self.apply(inputs, FirstToken, name="Pooler")
             x = self._dense(x, self.hidden_size, "Pooler-Dense", activation=activation)
             if self.with_nsp:
                 x = self._dense(x, 2, "NSP-Proba", activation="softmax")
@@ -269,7 +256,7 @@ class BERT(Transformer):
             )
             x = self._norm(x, "MLM-Norm", epsilon=1e-12)
             x = self._score_tokens(x)
-            x = self.apply(inputs=x, layer=ScaleOffset, scale=False, name="MLM-Bias")
+            x = self.apply(x, ScaleOffset, scale=False, name="MLM-Bias")
             outputs.append(self._activate(x, "MLM-Activation"))
         if not outputs:
             return inputs
@@ -277,17 +264,12 @@ class BERT(Transformer):
 
     def _score_tokens(self, x):
         return self.apply(
-            inputs=x,
-            layer=Embedding,
-            arguments={"mode": "dense"},
-            name="Embedding-Token",
+            x, Embedding, arguments={"mode": "dense"}, name="Embedding-Token"
         )
 
     def _activate(self, x, name):
         activation = "softmax" if self.with_mlm is True else self.with_mlm
-        return self.apply(
-            inputs=x, layer=keras.layers.Activation, activation=activation, name=name
-        )
+        return self.apply(x, keras.layers.Activation, activation=activation, name=name)
 
     # === Weights ===
 
@@ -349,8 +331,8 @@ class RoFormer(BERT):
         if self.position_bias is None:
             arguments = [inputs, self.inputs[2]] if self.custom_position_ids else inputs
             self.position_bias = self.apply(
-                inputs=arguments,
-                layer=SinusoidalPositionEmbedding,
+                arguments,
+                SinusoidalPositionEmbedding,
                 output_dim=self.attention_key_size,
                 merge_mode="zero",
                 custom_position_ids=self.custom_position_ids,
@@ -396,8 +378,8 @@ class RoFormerV2(RoFormer):
 
     def _norm(self, inputs, name, epsilon=None):
         return self.apply(
-            inputs=inputs,
-            layer=LayerNormalization,
+            inputs,
+            LayerNormalization,
             zero_mean=False,
             scale=False,
             offset=False,
