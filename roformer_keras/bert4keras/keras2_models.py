@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from roformer_keras.bert4keras import train_functions
-from roformer_keras.bert4keras.batches import READ_AHEAD, as_batches, as_inputs
 from roformer_keras.bert4keras.keras2_layers import NodeTensors, as_keras
 from roformer_keras.checks import check_choice
 from roformer_keras.data.adapters import call_without_wait
+from roformer_keras.data.generators import as_batches, as_inputs
 from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import replacing
@@ -118,7 +118,7 @@ class ScriptModel(NodeTensors, _Model):
         if len(getattr(self, "inputs", None) or ()) > 1:
             x = as_inputs(x)
         reading = {name: options.pop(name) for name in _READING if name in options}
-        read_ahead = reading.get("max_queue_size", READ_AHEAD)
+        read_ahead = reading.get("max_queue_size", 10)
         if not reading.get("workers", 1):
             read_ahead = 0
         if options.get("validation_data") is not None:

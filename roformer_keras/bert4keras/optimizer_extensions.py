@@ -137,7 +137,7 @@ class GradientAccumulation(ExtendableOptimizer):
     """
 
     settings = ("grad_accum_steps",)
-    states: ClassVar = {"_sums": "gradient_sum"}
+    states: ClassVar = {"sums": "gradient_sum"}
 
     def __init__(self, *args: Any, grad_accum_steps: int = 2, **kwargs: Any):
         check_integer("grad_accum_steps", grad_accum_steps, minimum=1)
@@ -150,7 +150,7 @@ class GradientAccumulation(ExtendableOptimizer):
         def write(target, value):
             update.write(target, ops.where(has_all, value, current_value(target)))
 
-        total = self._sums[update.index]
+        total = self.sums[update.index]
         gathered = current_value(total)
         gradient = gathered / self.grad_accum_steps
         super().apply_update(
@@ -174,7 +174,7 @@ class Lookahead(ExtendableOptimizer):
     """
 
     settings = ("steps_per_slow_update", "slow_step_size")
-    states: ClassVar = {"_slow": "slow"}
+    states: ClassVar = {"slow_weights": "slow"}
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class Lookahead(ExtendableOptimizer):
     def apply_update(self, update: Update) -> None:
         super().apply_update(update)
         is_slow = ops.equal(ops.mod(self.iterations, self.steps_per_slow_update), 0)
-        slow = self._slow[update.index]
+        slow = self.slow_weights[update.index]
         old, fast = current_value(slow), current_value(update.variable)
         new = ops.where(is_slow, old + self.slow_step_size * (fast - old), old)
         update.write(slow, new)

@@ -47,7 +47,7 @@ class Adam(ExtendableOptimizer):
     """
 
     settings = ("beta_1", "beta_2", "epsilon", "bias_correction")
-    states: ClassVar = {"_means": "mean", "_squares": "square"}
+    states: ClassVar = {"means": "mean", "squares": "square"}
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Adam(ExtendableOptimizer):
         dtype, gradient = update.dtype, update.gradient
         # Subtracted from 1 in float32, as bert4keras does: 1 - 0.999 differs by 1e-5.
         beta_1, beta_2 = (ops.cast(beta, dtype) for beta in (self.beta_1, self.beta_2))
-        mean, square = self._means[update.index], self._squares[update.index]
+        mean, square = self.means[update.index], self.squares[update.index]
         new_mean = beta_1 * current_value(mean) + (1 - beta_1) * gradient
         new_square = beta_2 * current_value(square) + (1 - beta_2) * gradient**2
         update.write(mean, new_mean)
@@ -96,7 +96,7 @@ class Lion(ExtendableOptimizer):
     """
 
     settings = ("beta_1", "beta_2")
-    states: ClassVar = {"_means": "mean"}
+    states: ClassVar = {"means": "mean"}
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Lion(ExtendableOptimizer):
         self.beta_1, self.beta_2 = beta_1, beta_2
 
     def apply_update(self, update: Update) -> None:
-        mean, gradient = self._means[update.index], update.gradient
+        mean, gradient = self.means[update.index], update.gradient
         betas = (self.beta_1, self.beta_2)
         beta_1, beta_2 = (ops.cast(beta, update.dtype) for beta in betas)
         old = current_value(mean)

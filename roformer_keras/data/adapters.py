@@ -16,10 +16,10 @@ import numpy as np
 from roformer_keras import quirks
 from roformer_keras.compiled import refuse_inference_backend
 from roformer_keras.data.devices import uneven_batches
+from roformer_keras.data.generators import DataAdapter, as_batches, without_tuning
 
 # None where Keras has other names: data goes to it as it is, and waits.
 _KERAS = quirks.data_adapters()
-DataAdapter: Any = object if _KERAS is None else _KERAS.data_adapter.DataAdapter
 
 # Of `fit`, `evaluate` and `predict`: what an adapter is made of.
 _DATA = ("y", "sample_weight", "class_weight")
@@ -54,6 +54,9 @@ def prepare_data(
         Keras's own adapter, whose dataset is not tuned. A dataset whose options say
         whether it is tuned stays as it is.
     """
+    is_alone = y is None and sample_weight is None and class_weight is None
+    if is_alone:
+        x = as_batches(x)
     if is_adapter(x):
         return x
     adapter = _KERAS.get_data_adapter(
@@ -132,19 +135,6 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
         for adapter, one in zip(adapters, (x, validation), strict=True):
             if not is_adapter(one) and adapter is not None:
                 quirks.empty_adapter(adapter)
-
-
-def without_tuning(dataset: Any) -> Any:
-    """A `tf.data.Dataset` whose tuning is off unless its options say otherwise."""
-    import tensorflow as tf
-
-    if not isinstance(dataset, tf.data.Dataset):
-        return dataset
-    if dataset.options().autotune.enabled is not None:
-        return dataset
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return dataset.with_options(options)
 
 
 class _Slices:

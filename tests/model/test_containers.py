@@ -290,6 +290,20 @@ def test_all_cells():
     assert wrong_cells(check_cell, itertools.product(*FACTORS)) == []
 
 
+@pytest.mark.slow
+def test_batches_of_a_generator_may_differ_in_width():
+    """Keras makes a signature of the first two, and fails at the third."""
+    kind, options, texts, labels, *_ = TASKS["classifier"]
+    model = getattr(tasks, f"RoFormer{kind}").from_preset(
+        CHARACTER, **ONE_BLOCK, **options
+    )
+    model.compile(run_eagerly=True)
+    longer = [text * 3 for text in texts]
+    batches = [(texts, labels), (texts, labels), (longer, labels)]
+    losses = model.fit(iter(batches), steps_per_epoch=3, verbose=0).history["loss"]
+    assert np.isfinite(losses).all()
+
+
 def test_a_trained_model_and_its_data_are_freed():
     """TensorFlow keeps the functions of its datasets for ever."""
     kind, options, texts, labels, *_ = TASKS["classifier"]

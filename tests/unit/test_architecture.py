@@ -43,8 +43,8 @@ ANYWHERE = "__init__"
 # Where a library may be named; nowhere else.
 ALLOWED = {
     "tensorflow": """
-        bert4keras/batches bert4keras/data_generator bert4keras/keras_functions
-        bert4keras/train_functions compiled data/adapters fast_model inference
+        bert4keras/data_generator bert4keras/keras_functions bert4keras/train_functions
+        compiled data/adapters data/generators fast_model inference
         keras_hub
         layers/fused layers/long_attention models/initializers optimizers
         export/runtime quirks

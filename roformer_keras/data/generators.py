@@ -1,7 +1,7 @@
-"""Batches as scripts of Keras 2 yield them, for `fit`, `evaluate` and `predict`.
+"""Batches of generators, for the loops of Keras.
 
-Keras 3 makes a signature of the first two batches of a generator, and fails at the
-first one of another width.
+Keras makes a signature of the first two batches of a generator, and on TensorFlow fails
+at the first one of another width.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ import keras
 import numpy as np
 
 from roformer_keras import quirks
-from roformer_keras.data.adapters import DataAdapter, without_tuning
 
-# Of Keras 2: `max_queue_size`.
-READ_AHEAD = 10
+# None where Keras has other names: data goes to it as it is, and waits.
+_KERAS = quirks.data_adapters()
+DataAdapter: Any = object if _KERAS is None else _KERAS.data_adapter.DataAdapter
 
 
-def as_batches(x: Any, read_ahead: int = READ_AHEAD) -> Any:
-    """Data that Keras 3 takes, of what Keras 2 takes.
+def as_batches(x: Any, read_ahead: int = 0) -> Any:
+    """Data that Keras takes, also if widths differ.
 
     Args:
         x: iterator of batches: a tuple `(inputs, targets)` or `(inputs, targets,
@@ -191,6 +191,19 @@ class _Batches(DataAdapter):
     @property
     def batch_size(self) -> None:
         return None
+
+
+def without_tuning(dataset: Any) -> Any:
+    """A `tf.data.Dataset` whose tuning is off unless its options say otherwise."""
+    import tensorflow as tf
+
+    if not isinstance(dataset, tf.data.Dataset):
+        return dataset
+    if dataset.options().autotune.enabled is not None:
+        return dataset
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
 
 
 def _as_arrays(batch):
