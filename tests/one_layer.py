@@ -35,7 +35,8 @@ def read_shipped_from(folder, setattr=setattr):
     Texts are short by default, for a poet of one layer does not end its poems.
     """
     # It brings Keras, which those that only write checkpoints do without.
-    from roformer_keras.generation.generate import TextGeneration
+    from roformer_keras.generation.prompts import DefaultLengths
+    from roformer_keras.models import RoFormerCausalLM
 
     setattr(catalog, "_SHIPPED_FOLDER", Path(folder))
-    setattr(TextGeneration, "default_max_length", 32)
+    setattr(RoFormerCausalLM, "default_lengths", DefaultLengths(max_length=32))

@@ -14,7 +14,6 @@ from roformer_keras.errors import ConfigurationError, Hint, OutputError
 from roformer_keras.export.model import check_backend, served_model
 from roformer_keras.extras import import_extra
 from roformer_keras.generation.engines import FORMAT, SUFFIX
-from roformer_keras.generation.generate import TextGeneration
 from roformer_keras.generation.options import Prompt
 from roformer_keras.generation.served import FIELD, ServedGenerator
 from roformer_keras.io.atomic import replacing
@@ -112,7 +111,7 @@ def export_generator(
         raise ConfigurationError(
             f"{model.folder} is an export already: export the model that it was made of"
         )
-    if not isinstance(model, TextGeneration):
+    if not hasattr(model, "generate"):
         raise ConfigurationError(
             f"only models that write text have a generator, got {type(model).__name__}"
         )
@@ -130,8 +129,8 @@ def export_generator(
             "networks": list(networks),
             "reading": reading.to_dict(),
             "new_tokens": {
-                "fixed": model.default_max_new_tokens,
-                "longer": model.default_longer,
+                "fixed": model.default_lengths.new_tokens,
+                "longer": model.default_lengths.longer,
             },
         },
     }

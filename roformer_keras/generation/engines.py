@@ -1,5 +1,6 @@
 """Runtimes that compute the steps of a generation: Keras's backend or another."""
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from roformer_keras.generation.stateful import Reading, StatefulDecoder
 from roformer_keras.generation.stateful_encoder_decoder import StatefulEncoderDecoder
 from roformer_keras.types import ENGINES
 
+_LOGGER = logging.getLogger(__name__)
 # The format of exported generators, and the ending of their networks' files.
 FORMAT, SUFFIX = "openvino", ".xml"
 
@@ -58,3 +60,28 @@ def decoder_of(programs: Mapping[str, Program], reading: Reading) -> StatefulDec
     if "encoder" in programs:
         return StatefulEncoderDecoder(programs["encoder"], programs["decoder"], reading)
     return StatefulDecoder(programs["decoder"], reading)
+
+
+def kept_decoder(model: Any, engine: Any = None) -> Any:
+    """The decoder of a model, kept as long as the model computes with the same.
+
+    Args:
+        model: which has `_make_decoder` for Keras, and `_networks` and `_reading` for
+            other engines.
+        engine: one of `ENGINES`, or None for that of the model.
+    """
+    # With Keras, which the functions of this module do without.
+    from roformer_keras.inference import inference_of
+
+    def compile_networks(name, is_bfloat16):
+        _LOGGER.info(f"compiling for the engine {name!r}")
+        return make_decoder(model._networks(), model._reading(), name, is_bfloat16)
+
+    inference = inference_of(model)
+    version = [model.config, getattr(model.tokenizer, "cls_id", None)]
+    decoder = inference.program(
+        choose_engine(engine or model._engine), "decoder", compile_networks, version
+    )
+    if decoder is not None:
+        return decoder
+    return inference.keep("decoder of keras", model._make_decoder, version)

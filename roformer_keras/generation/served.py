@@ -10,8 +10,10 @@ import numpy as np
 from roformer_keras.checks import check_choice, check_integer
 from roformer_keras.engines.programs import OpenVINOProgram
 from roformer_keras.errors import ConfigurationError, Hint, SourceError, errors_at
+from roformer_keras.generation import generate as writing
+from roformer_keras.generation import paraphrase as paraphrasing
 from roformer_keras.generation.engines import FORMAT, SUFFIX, decoder_of
-from roformer_keras.generation.paraphrase import Paraphrasing
+from roformer_keras.generation.prompts import DefaultLengths
 from roformer_keras.generation.stateful import Reading
 from roformer_keras.io.export_file import (
     check_types,
@@ -39,7 +41,7 @@ def is_served_generator(source: str | os.PathLike) -> bool:
     return has_export(source) and FIELD in parse_export(source)
 
 
-class ServedGenerator(Paraphrasing):
+class ServedGenerator:
     """Writes texts by an exported model, as the model did.
 
     `engine=` of its methods may be left out, or name the engine of the export.
@@ -65,6 +67,10 @@ class ServedGenerator(Paraphrasing):
         >>> text = served.generate("床前明月光，", method="greedy", max_new_tokens=5)
     """
 
+    generate = writing.generate
+    stream = writing.stream
+    paraphrase = paraphrasing.paraphrase
+
     def __init__(self, folder: str | os.PathLike, bfloat16: bool = False):
         if not is_served_generator(folder):
             raise SourceError(
@@ -76,8 +82,11 @@ class ServedGenerator(Paraphrasing):
         with errors_at(self.folder / EXPORT):
             self._reads = _checked_reading(self.metadata)
         generator = self.metadata[FIELD]
-        self.default_max_new_tokens = generator["new_tokens"].get("fixed")
-        self.default_longer = generator["new_tokens"].get("longer")
+        self.default_lengths = DefaultLengths(
+            new_tokens=generator["new_tokens"].get("fixed"),
+            longer=generator["new_tokens"].get("longer"),
+            counts_prompt=self._reads.start_id is None,
+        )
         self.config = SimpleNamespace(
             attention=self._reads.attention,
             vocabulary_size=self._reads.vocabulary_size,
@@ -117,7 +126,7 @@ class ServedGenerator(Paraphrasing):
         from roformer_keras.data.vectors import embed_rows
 
         self._check_engine(engine)
-        self._check_vectors()
+        paraphrasing.check_vectors(self)
         if self._vectors is None:
             self._vectors = self._program("vectors")
         return embed_rows(
@@ -134,16 +143,6 @@ class ServedGenerator(Paraphrasing):
     def has_vectors(self) -> bool:
         return "vectors" in self.metadata[FIELD]["networks"]
 
-    def _check_vectors(self):
-        if not self.has_vectors:
-            raise ConfigurationError(
-                "similar sentences need a RoFormerSim, which gives vectors; "
-                f"{self.folder} holds a {self.metadata['model']}"
-            )
-
-    def _text_vectors(self, texts, engine=None):
-        return self.encode(texts, verbose=0)
-
     def _unit_vectors(self, inputs):
         assert self._vectors is not None
         names = "token_ids", "segment_ids"
@@ -155,14 +154,11 @@ class ServedGenerator(Paraphrasing):
         with readable_network(path):
             return OpenVINOProgram(str(path), self._bfloat16)
 
-    # === What `TextGeneration` asks for ===
+    # === A `WritingModel` ===
 
     @property
     def is_continuation(self) -> bool:
-        return self._reads.start_id is None and super().is_continuation
-
-    def _counted_length(self, ids):
-        return super()._counted_length(ids) if self._reads.start_id is None else 0
+        return self._reads.start_id is None and self._reads.attention == "causal"
 
     def _decoder(self, engine=None):
         self._check_engine(engine)

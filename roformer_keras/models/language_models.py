@@ -11,10 +11,11 @@ from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.data.vectors import pair_cosines
 from roformer_keras.engines.network import write_language_model
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.generation import generate as writing
+from roformer_keras.generation import paraphrase as paraphrasing
 from roformer_keras.generation.cached import CachedDecoder
-from roformer_keras.generation.engines import Networks
-from roformer_keras.generation.generate import TextGeneration
-from roformer_keras.generation.paraphrase import Paraphrasing
+from roformer_keras.generation.engines import Networks, kept_decoder
+from roformer_keras.generation.prompts import DefaultLengths, as_ids
 from roformer_keras.generation.recurrent import RecurrentDecoder
 from roformer_keras.generation.stateful import Reading
 from roformer_keras.layers import MaskedLMHead
@@ -205,7 +206,7 @@ class RoFormerMaskedLM(LanguageModel):
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class RoFormerCausalLM(TextGeneration, LanguageModel):
+class RoFormerCausalLM(LanguageModel):
     """Scores the token after every position, seeing what stands before it.
 
     Args:
@@ -233,10 +234,21 @@ class RoFormerCausalLM(TextGeneration, LanguageModel):
     """
 
     other_attention: tuple[str, ...] = ("unilm",)
+    default_lengths = DefaultLengths()
+
+    generate = writing.generate
+    stream = writing.stream
 
     @property
     def objective_name(self) -> str:
         return "lm" if self.is_continuation else "unilm"
+
+    @property
+    def is_continuation(self) -> bool:
+        return self.config.attention == "causal"
+
+    def _decoder(self, engine=None):
+        return kept_decoder(self, engine)
 
     # === A `DecoderModel` ===
 
@@ -288,7 +300,7 @@ class RoFormerCausalLM(TextGeneration, LanguageModel):
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class RoFormerSim(Paraphrasing, RoFormerCausalLM):
+class RoFormerSim(RoFormerCausalLM):
     """SimBERT v2: a sentence vector, and similar sentences, from one model.
 
     The first segment sees itself both ways; the second sees the first and what stands
@@ -319,6 +331,10 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
 
     objective_name = "simbert"
     other_attention: tuple[str, ...] = ()
+    default_lengths = DefaultLengths(new_tokens=64)
+    has_vectors = True
+
+    paraphrase = paraphrasing.paraphrase
 
     @overload
     def encode(
@@ -449,11 +465,6 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
 
         return pair_cosines(encode, first, second)
 
-    def _text_vectors(
-        self, texts: list[str], engine: Engine | None = None
-    ) -> np.ndarray:
-        return self.encode(texts, verbose=0, engine=engine)
-
     def check_text(self, text: str) -> None:
         """Raises ConfigurationError unless there is something to compare."""
-        self.as_ids(text, "a text to compare")
+        as_ids(self, text, "a text to compare")

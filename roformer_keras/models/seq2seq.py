@@ -13,9 +13,10 @@ from roformer_keras.data.tables import is_table
 from roformer_keras.data.texts import as_pairs, as_texts
 from roformer_keras.engines.network import write_decoder, write_encoder
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.generation import generate as writing
 from roformer_keras.generation.encoder_decoder import EncoderDecoder
-from roformer_keras.generation.engines import Networks
-from roformer_keras.generation.generate import TextGeneration
+from roformer_keras.generation.engines import Networks, kept_decoder
+from roformer_keras.generation.prompts import DefaultLengths
 from roformer_keras.generation.stateful import Reading
 from roformer_keras.layers import (
     AttentionMask,
@@ -44,7 +45,7 @@ _WARMUP, _SMOOTHING = 4000, 0.1
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class RoFormerSeq2Seq(TextGeneration, PresetModel):
+class RoFormerSeq2Seq(PresetModel):
     """A Transformer that writes a text from another, with rotary positions.
 
     Self-attention of both sides rotates queries and keys by position; attention from
@@ -90,9 +91,12 @@ class RoFormerSeq2Seq(TextGeneration, PresetModel):
     default_batch_size = 64
     row_options = ("max_length",)
     # As in section 6.1 of Vaswani et al.
-    default_longer = 50
+    default_lengths = DefaultLengths(longer=50, counts_prompt=False)
     # Its own, as it has no backbone.
     config: Seq2SeqConfig = None  # type: ignore[assignment]
+
+    generate = writing.generate
+    stream = writing.stream
 
     def __init__(
         self,
@@ -288,8 +292,8 @@ class RoFormerSeq2Seq(TextGeneration, PresetModel):
     def is_continuation(self) -> bool:
         return False
 
-    def _counted_length(self, ids):
-        return 0
+    def _decoder(self, engine=None):
+        return kept_decoder(self, engine)
 
     def _make_decoder(self) -> EncoderDecoder:
         # `encode` gives the mask of the prompts.

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.generation.generate import stream_steps
+from roformer_keras.generation.prompts import as_ids, stop_ids_of
 from roformer_keras.types import Engine
 from roformer_keras.verbs.embed import Embed, VectorVerb
 from roformer_keras.verbs.fill_mask import FillMask
@@ -175,7 +177,7 @@ class ServedModel:
         Raises:
             ConfigurationError: it cannot be continued, or is too long.
         """
-        ids = self._model.as_ids(text)
+        ids = as_ids(self._model, text)
         self._check_length(len(ids))
         return ids
 
@@ -189,7 +191,7 @@ class ServedModel:
 
     def ends_text(self, token_id: int, options: Mapping[str, Any]) -> bool:
         """True if a token ends a text."""
-        return token_id in self._model._stop_ids(options.get("stop_tokens"))
+        return token_id in stop_ids_of(self._model, options.get("stop_tokens"))
 
     def write(
         self, prompts: Sequence[Sequence[int]], on_step: Any = None, **options: Any
@@ -197,7 +199,7 @@ class ServedModel:
         """The texts that continue the ids of prompts; `options` are of `Generate`."""
         verb = self.verb("generate", **options)
         assert isinstance(verb, Generate)
-        stops = self._model._stop_ids(verb.stop_tokens)
+        stops = stop_ids_of(self._model, verb.stop_tokens)
         arguments = {**verb.arguments(), "return_scores": False}
         written = self._model.generate(prompts, **arguments, on_step=on_step, verbose=0)
         return [[self._written(ids, stops) for ids in texts] for texts in written]
@@ -213,8 +215,12 @@ class ServedModel:
         """Pieces of a text, one for each token; "" where a token shows nothing yet."""
         verb = self.verb("generate", **options)
         assert isinstance(verb, Generate)
-        return self._model._stream_steps(
-            prompt, **verb.stream_arguments(), shows_stop=False, on_token=on_token
+        return stream_steps(
+            self._model,
+            prompt,
+            **verb.stream_arguments(),
+            shows_stop=False,
+            on_token=on_token,
         )
 
     # === Before the first request ===

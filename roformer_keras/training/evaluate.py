@@ -12,6 +12,7 @@ from roformer_keras.data.files import read_table
 from roformer_keras.data.rows import PairRows
 from roformer_keras.data.texts import as_pairs
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.generation.prompts import as_ids
 from roformer_keras.losses import smoothed_crossentropy
 from roformer_keras.models import RoFormerSeq2Seq
 from roformer_keras.training.bleu import Bleu, corpus_bleu, make_metric, tokenize_of
@@ -132,7 +133,7 @@ def evaluate_seq2seq(
 def _is_known(model, text):
     """True if something can be written from a text."""
     try:
-        model.as_ids(text)
+        as_ids(model, text)
     except ConfigurationError:
         return False
     return True

@@ -49,12 +49,13 @@ class WritingVerb(Verb):
         return text
 
     def use(self, loaded: LoadedSource) -> LoadedVerb:
+        from roformer_keras.generation.prompts import as_prompt, check_lengths
         from roformer_keras.tasks.labels import rounded
 
         model, arguments = loaded.model, self.arguments()
         lengths = {name: arguments[name] for name in self.lengths}
         # These are not the error of a row.
-        model.check_lengths(**lengths)
+        check_lengths(**lengths)
 
         def answer(rows, numbers, **more):
             written = getattr(model, self.method_name)(
@@ -72,7 +73,7 @@ class WritingVerb(Verb):
             }
 
         return LoadedVerb(
-            lambda row: model.as_prompt(self.prompt(model, row[0]), **lengths),
+            lambda row: as_prompt(model, self.prompt(model, row[0]), **lengths),
             answer,
             self.fields,
             remark=self.remark(loaded),
@@ -201,4 +202,6 @@ class Paraphrase(SamplingOptions, WritingVerb):
         return loaded.name == "RoFormerSim"
 
     def prompt(self, model: Any, text: str) -> Any:
-        return model.masked(text, self.masked_positions)
+        from roformer_keras.generation.paraphrase import masked
+
+        return masked(model, text, self.masked_positions)

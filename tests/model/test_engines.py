@@ -19,6 +19,7 @@ from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.engines.programs import OpenVINOProgram
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.generation import search
+from roformer_keras.generation.prompts import as_prompt, generation_config
 from roformer_keras.generation.stateful import StatefulDecoder
 from roformer_keras.inference import inference_of
 
@@ -212,7 +213,7 @@ def test_what_is_left_of_batches_is_written_together(causal_lm, engine, batch_si
     ]
     limits = [int(n) for n in np.minimum(random.geometric(0.2, 60), 19)]
     prompts = [
-        causal_lm.as_prompt(row, max_new_tokens=limit)
+        as_prompt(causal_lm, row, max_new_tokens=limit)
         for row, limit in zip(ids, limits, strict=True)
     ]
     config = causal_lm._config((), 1, top_p=0.8)
@@ -246,10 +247,10 @@ def test_a_rest_of_one_batch_is_written_alone(causal_lm, engine):
     """The second batch ends with all of its texts, so that nothing joins the rest."""
     limits = [1] * 6 + [19] * 2 + [1] * 8
     prompts = [
-        causal_lm.as_prompt((2, 7 + number), max_new_tokens=limit)
+        as_prompt(causal_lm, (2, 7 + number), max_new_tokens=limit)
         for number, limit in enumerate(limits)
     ]
-    config, decoder = causal_lm._config((), 1), causal_lm._decoder(engine)
+    config, decoder = generation_config(causal_lm, (), 1), causal_lm._decoder(engine)
     texts = search.decode(decoder, prompts, config, batch_size=8)
     assert [len(text.token_ids) for (text,) in texts] == limits
     assert_same_texts(texts, search.decode(decoder, prompts, config))
@@ -268,8 +269,8 @@ def test_rows_that_have_ended_leave_the_program(causal_lm, engine):
     try:
         random = np.random.default_rng(0)
         lengths = random.integers(1, 19, 20)
-        prompts = [causal_lm.as_prompt((2, 7), max_new_tokens=int(n)) for n in lengths]
-        config = causal_lm._config((), 1, method="greedy")
+        prompts = [as_prompt(causal_lm, (2, 7), max_new_tokens=int(n)) for n in lengths]
+        config = generation_config(causal_lm, (), 1, method="greedy")
         texts = search.decode(decoder, prompts, config)
     finally:
         del decoder._program.run
@@ -345,7 +346,7 @@ def test_bfloat16(causal_lm):
 
 def test_eight_bits(causal_lm, engine):
     """Close to the logits of the model, and not the same."""
-    prompts = [causal_lm.as_prompt(ids, max_new_tokens=1) for ids in (SHORT, LONG)]
+    prompts = [as_prompt(causal_lm, ids, max_new_tokens=1) for ids in (SHORT, LONG)]
     exact, _ = causal_lm._decoder().start(prompts, 1, 1)
     logits, _ = causal_lm._decoder(f"{engine}-int8").start(prompts, 1, 1)
     gap = np.abs(logits - exact).max()

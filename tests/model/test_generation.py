@@ -22,6 +22,7 @@ from roformer_keras.generation import (
     RowState,
     decode,
 )
+from roformer_keras.generation.prompts import as_prompt
 
 # `test_engines` has the other engines.
 pytestmark = pytest.mark.usefixtures("by_keras")
@@ -356,4 +357,4 @@ def test_a_model_that_takes_more_than_ids_is_refused():
 
 
 def test_the_default_length_of_sim(sim):
-    assert sim.as_prompt((2,) * 100).max_new_tokens == 64
+    assert as_prompt(sim, (2,) * 100).max_new_tokens == 64

@@ -17,6 +17,7 @@ from roformer_keras.errors import (
     VocabularyError,
 )
 from roformer_keras.generation.encoder_decoder import EncoderDecoder
+from roformer_keras.generation.prompts import as_prompt
 from roformer_keras.models import Seq2SeqConfig
 
 pytestmark = pytest.mark.slow
@@ -250,10 +251,10 @@ def test_samples_of_many_texts_leave_one_by_one(monkeypatch):
 
 def test_what_is_written_may_be_longer_than_what_was_read():
     model = make_model()
-    assert model.as_prompt(ids_of("宇")).max_new_tokens == 3 + 50
-    assert model.as_prompt(ids_of("宇"), min_length=300).max_new_tokens == 300
+    assert as_prompt(model, ids_of("宇")).max_new_tokens == 3 + 50
+    assert as_prompt(model, ids_of("宇"), min_length=300).max_new_tokens == 300
     for name in ("max_length", "max_new_tokens"):
-        assert model.as_prompt(ids_of("宇"), **{name: 7}).max_new_tokens == 7
+        assert as_prompt(model, ids_of("宇"), **{name: 7}).max_new_tokens == 7
     # Nothing ends it.
     (found,) = model.generate([ids_of("宇")], method="greedy", stop_tokens=())
     assert len(found) == 3 + 50

@@ -25,6 +25,7 @@ from roformer_keras.export import (
     export_generator,
 )
 from roformer_keras.generation import GenerationConfig, Prompt, RowState
+from roformer_keras.generation.prompts import as_prompt
 from roformer_keras.generation.served import is_served_generator
 from roformer_keras.generation.stateful import StatefulDecoder
 
@@ -78,7 +79,9 @@ def test_an_export_writes_what_the_model_writes(name, served):
     )
     # Lengths count alike.
     for more in ({}, {"max_length": 20}, {"min_length": 9}):
-        assert exported.as_prompt(texts[0], **more) == model.as_prompt(texts[0], **more)
+        assert as_prompt(exported, texts[0], **more) == as_prompt(
+            model, texts[0], **more
+        )
 
 
 def test_paraphrases_and_vectors(served):

@@ -1,5 +1,6 @@
 """Texts or ids in, texts or ids out, with a decoder of NumPy: nothing is compiled."""
 
+import functools
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,16 +10,23 @@ from plain_decoding import FakeDecoder
 
 from roformer_keras import RoFormerTokenizer
 from roformer_keras.errors import ConfigurationError, VocabularyError
-from roformer_keras.generation.generate import Scored, TextGeneration
+from roformer_keras.generation import generate as writing
+from roformer_keras.generation.generate import Scored
+from roformer_keras.generation.prompts import DefaultLengths, as_prompt
 
 SHORT, LONG = (2, 7, 9), (2, 30, 8, 0, 11, 200, 41)
 TOKENIZER = RoFormerTokenizer.from_preset(GPT)
 
 
-class Writer(TextGeneration):
+class Writer:
     """A model without layers: causal, or of two segments as RoFormer-Sim."""
 
+    generate = writing.generate
+    stream = writing.stream
+    default_lengths = DefaultLengths()
+
     def __init__(self, attention="causal", tokenizer=TOKENIZER):
+        self.is_continuation = attention == "causal"
         self.config = SimpleNamespace(
             attention=attention, vocabulary_size=TOKENIZER.vocabulary_size
         )
@@ -106,7 +114,7 @@ def test_lengths():
         assert [len(text) for text in texts] == [17, 19]
         texts = model.generate([SHORT, (2,)], max_new_tokens=20, **options)
         assert [len(text) for text in texts] == [20, 20]
-    prompt = GPT_LIKE.as_prompt
+    prompt = functools.partial(as_prompt, GPT_LIKE)
     assert prompt(SHORT).max_new_tokens == 253
     assert prompt(SHORT, 20, 10).min_new_tokens == 7
     assert prompt(SHORT, 20, 2).min_new_tokens == 0
