@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from roformer_keras.engines.eight_bits import round_to_8_bits
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import import_extra
 
@@ -19,12 +18,13 @@ _OPSET, _IR_VERSION = 21, 10
 _MAX_BYTES = 2**31 - 2**20
 
 
-class OnnxGraph:
-    """Writes one model.
+def _operation(kind):
+    """A method: one operation of ONNX on its arguments."""
+    return lambda graph, *inputs: graph.node(kind, *inputs)
 
-    Args:
-        int8: bool. Whether kernels and embeddings are stored in 8 bits, with a scale
-            for each output or token.
+
+class OnnxGraph:
+    """Writes one model that keeps no keys and values.
 
     Tensors are names, of shape `(rows, length, features)` where nothing else is said;
     arguments that are NumPy arrays become constants. The methods that are not explained
@@ -49,9 +49,9 @@ class OnnxGraph:
         "tanh": lambda graph, x: graph.node("Tanh", x),
     }
 
-    def __init__(self, int8: bool = False):
-        self._onnx = import_extra("onnx", "the engine 'onnx'")
-        self._int8, self._bytes, self._count = int8, 0, 0
+    def __init__(self) -> None:
+        self._onnx = import_extra("onnx", "the format 'onnx'")
+        self._bytes = self._count = 0
         self._model = self._onnx.ModelProto(ir_version=_IR_VERSION)
         self._model.opset_import.add(domain="", version=_OPSET)
         self._model.graph.name = "network"
@@ -77,40 +77,32 @@ class OnnxGraph:
 
     # === Operations ===
 
-    def table(self, embeddings: np.ndarray) -> Any:
-        if not self._int8:
-            return self._constant(embeddings)
-        return tuple(map(self._constant, round_to_8_bits(embeddings)))
+    add = _operation("Add")
+    multiply = _operation("Mul")
+    divide = _operation("Div")
+    subtract = _operation("Sub")
+    absolute = _operation("Abs")
+    maximum = _operation("Max")
+    root = _operation("Sqrt")
+    equal = _operation("Equal")
+    less_or_equal = _operation("LessOrEqual")
+    both = _operation("And")
+    either = _operation("Or")
+    inverted = _operation("Not")
+    where = _operation("Where")
 
-    def take(self, table: Any, ids: str) -> str:
-        if not self._int8:
-            return self.node("Gather", table, ids)
-        integers, scale = (self.node("Gather", part, ids) for part in table)
-        floats = self.node("Cast", integers, to=self._onnx.TensorProto.FLOAT)
-        return self.multiply(floats, scale)
+    def table(self, embeddings: np.ndarray) -> str:
+        return self._constant(embeddings)
 
-    def score(self, x: str, table: Any) -> str:
-        if not self._int8:
-            return self.node("MatMul", x, self.moved(table, 1, 0))
-        integers, scale = table
-        scale = self.node("Squeeze", scale, np.array([1]))
-        floats = self.node("DequantizeLinear", integers, scale, axis=0)
-        return self.node("MatMul", x, self.moved(floats, 1, 0))
+    def take(self, table: str, ids: str) -> str:
+        return self.node("Gather", table, ids)
+
+    def score(self, x: str, table: str) -> str:
+        return self.node("MatMul", x, self.moved(table, 1, 0))
 
     def linear(self, x: str, kernel: np.ndarray, bias: np.ndarray | None) -> str:
-        stored: Any = kernel
-        if self._int8:
-            # ONNX Runtime multiplies integers where it finds these two operations.
-            integers, scale = round_to_8_bits(kernel.T)
-            stored = self.node("DequantizeLinear", integers.T, scale[:, 0], axis=1)
-        y = self.node("MatMul", x, stored)
+        y = self.node("MatMul", x, kernel)
         return y if bias is None else self.add(y, bias)
-
-    def add(self, x: Any, y: Any) -> str:
-        return self.node("Add", x, y)
-
-    def multiply(self, x: Any, y: Any) -> str:
-        return self.node("Mul", x, y)
 
     def layer_norm(
         self, x: str, gamma: np.ndarray, beta: np.ndarray, epsilon: float
@@ -133,21 +125,6 @@ class OnnxGraph:
         numbers = self.node("Range", np.int64(0), length, np.int64(1))
         return self.expanded(self.as_float(numbers), 0)
 
-    def divide(self, x: Any, y: Any) -> str:
-        return self.node("Div", x, y)
-
-    def subtract(self, x: Any, y: Any) -> str:
-        return self.node("Sub", x, y)
-
-    def absolute(self, x: Any) -> str:
-        return self.node("Abs", x)
-
-    def maximum(self, x: Any, y: Any) -> str:
-        return self.node("Max", x, y)
-
-    def root(self, x: str) -> str:
-        return self.node("Sqrt", x)
-
     def total(self, x: str, axis: int) -> str:
         return self.node("ReduceSum", x, np.array([axis]))
 
@@ -161,24 +138,6 @@ class OnnxGraph:
         # ONNX Runtime joins the transposition and the product.
         y = self.moved(y, 0, 1, 3, 2) if transposed else y
         return self.node("MatMul", x, y)
-
-    def equal(self, x: Any, y: Any) -> str:
-        return self.node("Equal", x, y)
-
-    def less_or_equal(self, x: Any, y: Any) -> str:
-        return self.node("LessOrEqual", x, y)
-
-    def both(self, x: str, y: str) -> str:
-        return self.node("And", x, y)
-
-    def either(self, x: str, y: str) -> str:
-        return self.node("Or", x, y)
-
-    def inverted(self, x: str) -> str:
-        return self.node("Not", x)
-
-    def where(self, condition: Any, x: Any, y: Any) -> str:
-        return self.node("Where", condition, x, y)
 
     def as_float(self, x: str) -> str:
         return self.node("Cast", x, to=self._onnx.TensorProto.FLOAT)
@@ -267,7 +226,7 @@ class OnnxGraph:
             raise ConfigurationError(
                 "an ONNX file holds up to 2 GiB, and the weights of this model take "
                 "more",
-                hint="use OpenVINO, or weights in 8 bits",
+                hint="use OpenVINO",
             )
         tensor = self._onnx.numpy_helper.from_array(array, self._new_name())
         self._model.graph.initializer.append(tensor)

@@ -8,8 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from roformer_keras.engines.eight_bits import round_to_8_bits
 from roformer_keras.extras import import_extra
+
+
+def _operation(name):
+    """A method: one operation of OpenVINO on its arguments."""
+    return lambda graph, *inputs: getattr(graph.op, name)(*inputs)
 
 
 class OpenVINOGraph:
@@ -79,6 +83,20 @@ class OpenVINOGraph:
 
     # === Operations ===
 
+    add = _operation("add")
+    multiply = _operation("multiply")
+    divide = _operation("divide")
+    subtract = _operation("subtract")
+    absolute = _operation("abs")
+    maximum = _operation("maximum")
+    root = _operation("sqrt")
+    equal = _operation("equal")
+    less_or_equal = _operation("less_equal")
+    both = _operation("logical_and")
+    either = _operation("logical_or")
+    inverted = _operation("logical_not")
+    where = _operation("select")
+
     def table(self, embeddings: np.ndarray) -> Any:
         """Embeddings `(tokens, features)`, for `take` and `score`."""
         return self._stored(embeddings)
@@ -100,12 +118,6 @@ class OpenVINOGraph:
         """`x` times a kernel `(features, outputs)`, plus a bias."""
         y = self._product(x, self._stored(np.ascontiguousarray(kernel.T)))
         return y if bias is None else self.add(y, bias)
-
-    def add(self, x: Any, y: Any) -> Any:
-        return self.op.add(x, y)
-
-    def multiply(self, x: Any, y: Any) -> Any:
-        return self.op.multiply(x, y)
 
     def layer_norm(
         self, x: Any, gamma: np.ndarray, beta: np.ndarray, epsilon: float
@@ -130,21 +142,6 @@ class OpenVINOGraph:
         numbers = self.op.range(np.int64(0), length, np.int64(1), "f32")
         return self.expanded(numbers, 0)
 
-    def divide(self, x: Any, y: Any) -> Any:
-        return self.op.divide(x, y)
-
-    def subtract(self, x: Any, y: Any) -> Any:
-        return self.op.subtract(x, y)
-
-    def absolute(self, x: Any) -> Any:
-        return self.op.abs(x)
-
-    def maximum(self, x: Any, y: Any) -> Any:
-        return self.op.maximum(x, y)
-
-    def root(self, x: Any) -> Any:
-        return self.op.sqrt(x)
-
     def total(self, x: Any, axis: int) -> Any:
         """The sum over an axis, which stays with the size 1."""
         return self.op.reduce_sum(x, np.array([axis]), True)
@@ -160,24 +157,6 @@ class OpenVINOGraph:
     def product(self, x: Any, y: Any, transposed: bool = False) -> Any:
         """The product of two computed tensors; of `y` transposed, if asked for."""
         return self.op.matmul(x, y, False, transposed)
-
-    def equal(self, x: Any, y: Any) -> Any:
-        return self.op.equal(x, y)
-
-    def less_or_equal(self, x: Any, y: Any) -> Any:
-        return self.op.less_equal(x, y)
-
-    def both(self, x: Any, y: Any) -> Any:
-        return self.op.logical_and(x, y)
-
-    def either(self, x: Any, y: Any) -> Any:
-        return self.op.logical_or(x, y)
-
-    def inverted(self, x: Any) -> Any:
-        return self.op.logical_not(x)
-
-    def where(self, condition: Any, x: Any, y: Any) -> Any:
-        return self.op.select(condition, x, y)
 
     def as_float(self, x: Any) -> Any:
         return self.op.convert(x, "f32")
@@ -319,7 +298,7 @@ class OpenVINOGraph:
         """A matrix `(outputs, features)`; with `int8` integers and their scales."""
         if not self._int8:
             return self.op.constant(matrix)
-        integers, scale = round_to_8_bits(matrix)
+        integers, scale = _round_to_8_bits(matrix)
         return self.op.constant(integers), self.op.constant(scale)
 
     def _product(self, x, stored):
@@ -327,3 +306,10 @@ class OpenVINOGraph:
             integers, scale = stored
             stored = self.op.multiply(self.op.convert(integers, "f32"), scale)
         return self.op.matmul(x, stored, False, True)
+
+
+def _round_to_8_bits(matrix):
+    """The nearest integers of `(outputs, features)`, with one scale for each row."""
+    scale = np.abs(matrix).max(axis=1, keepdims=True) / 127
+    scale = np.where(scale > 0, scale, 1).astype("float32")
+    return np.round(matrix / scale).astype("int8"), scale
