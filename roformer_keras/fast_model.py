@@ -25,7 +25,7 @@ class FastModel(keras.Model):
     in its place:
 
     - `fit`, `evaluate` and `predict` do not wait for the tuning of `tf.data`.
-    - Steps of `evaluate` and `predict` use fused operations, see `layers.fused`.
+    - Steps of `evaluate` and `predict` use the fused norm, see `layers.fused`.
     - `predict` and `predict_on_batch` make one graph for batches of all shapes.
     - `model(ids)` outside a graph runs a graph that is kept. Operation by operation
       TensorFlow and Keras take most of the time of a short text to dispatch some 2,000

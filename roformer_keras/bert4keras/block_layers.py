@@ -168,7 +168,7 @@ class MultiHeadAttention(NodeTensors, RoPEAttention):
             )
         )
 
-    def _rotated(self, query, key, position_ids, *_, **options):
+    def _rotated(self, query, key, position_ids, start=0):
         if position_ids is None:
             return query, key
         sin, cos = _backend.sines_and_cosines(position_ids)

@@ -8,7 +8,6 @@ from keras import ops
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import long_attention
-from roformer_keras.layers.fused import fused_operations
 from roformer_keras.layers.long_attention import may_be_long
 from roformer_keras.layers.position import (
     apply_rotary,
@@ -121,27 +120,17 @@ class ProjectedAttention(keras.layers.Layer):
         mixed = ops.reshape(mixed, (batch, length, self.num_heads * self.head_dim))
         return self.output_dense(mixed)
 
-    def _rotated(self, query, key, position_ids, start=0, has_cache=False, mask=None):
+    def _rotated(self, query, key, position_ids, start=0):
         """Rotates both `(batch, length, heads, dim)` by their positions.
 
         Args:
             position_ids: as in the call, or None to count from `start`.
-            mask: as in the call. Layers with one mask have rows of one length.
-            has_cache: bool. Whether this is a step of generation, which XLA may
-                compile.
         """
         if not self.rotary:
             return query, key
-        length, dim = ops.shape(query)[1], query.shape[-1]
-        operations = fused_operations()
-        # A complex number is two float32: casting other types would cost too much.
-        is_complex = self.layout == "interleaved" and query.dtype == "float32"
-        if operations and not has_cache and is_complex:
-            turn = operations.turn(position_ids, length, dim, self.base, mask)
-            return operations.rotated(query, turn), operations.rotated(key, turn)
         if position_ids is None:
-            position_ids = ops.arange(length)[None] + start
-        sin, cos = rotary_table(position_ids, dim, self.base, self.layout)
+            position_ids = ops.arange(ops.shape(query)[1])[None] + start
+        sin, cos = rotary_table(position_ids, query.shape[-1], self.base, self.layout)
         return tuple(
             apply_rotary(projected, sin, cos, self.layout) for projected in (query, key)
         )
@@ -237,14 +226,7 @@ class RoPEAttention(ProjectedAttention):
         training: bool | None = None,
     ) -> TensorLike:
         query, key, value = self._heads(x)
-        query, key = self._rotated(
-            query,
-            key,
-            position_ids,
-            cache_index,
-            has_cache=cache is not None,
-            mask=attention_mask,
-        )
+        query, key = self._rotated(query, key, position_ids, cache_index)
         # (batch, heads, length, features per head): a cache in this order is not
         # transposed for each token that is generated.
         query, key, value = (

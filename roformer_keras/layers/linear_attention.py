@@ -294,14 +294,7 @@ class LinearRoPEAttention(ProjectedAttention):
         query, key, value = (ops.cast(part, "float32") for part in self._heads(x))
         weighting: tuple[TensorLike, TensorLike]
         normalising: tuple[TensorLike, TensorLike]
-        weighting, normalising = self._features(
-            query,
-            key,
-            position_ids,
-            cache_index,
-            has_cache=cache is not None,
-            mask=attention_mask,
-        )
+        weighting, normalising = self._features(query, key, position_ids, cache_index)
         ones = ops.ones_like(value[..., :1])
         if attention_mask is not None:
             visible = _by_key(attention_mask)
@@ -318,11 +311,11 @@ class LinearRoPEAttention(ProjectedAttention):
         output = self._joined(ops.cast(mixed, self.compute_dtype))
         return output if cache is None else (output, (values_so_far, keys_so_far))
 
-    def _features(self, query, key, position_ids, start, has_cache, mask):
+    def _features(self, query, key, position_ids, start):
         """Features of query and key, for the weights and for the normaliser."""
 
         def turned(pair):
-            return self._rotated(*pair, position_ids, start, has_cache, mask)
+            return self._rotated(*pair, position_ids, start)
 
         if self.kind == "cosine":
             pair = tuple(map(cosine_features, turned((_unit(query), _unit(key)))))

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.layers.fused import fused_operations
+from roformer_keras.layers.fused import fused_layer_norm, is_fused
 from roformer_keras.types import Shape, TensorLike
 
 
@@ -146,11 +146,11 @@ class LayerNorm(keras.layers.Layer):
 
     def call(self, x: TensorLike, condition: TensorLike = None) -> TensorLike:
         precise = _precise_type(self)
-        operations = fused_operations()
         # oneDNN has no norm of float64.
-        if operations and not self.conditional and precise == "float32":
+        if is_fused() and not self.conditional and precise == "float32":
             x = ops.cast(x, self.compute_dtype)
-            return operations.layer_norm(x, self.gamma, self.beta, self.epsilon)
+            gamma, beta = (ops.cast(w, x.dtype) for w in (self.gamma, self.beta))
+            return fused_layer_norm(x, gamma, beta, self.epsilon)
         x = ops.cast(x, precise)
         # Not `ops.moments`: PyTorch's subtracts squares, and may come out below zero.
         centred = x - ops.mean(x, axis=-1, keepdims=True)
