@@ -1,6 +1,10 @@
-"""The process: the cores that it may use, and whether it was forked."""
+"""The process: its cores and signals, and whether it was forked."""
 
 import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from roformer_keras.errors import BackendError
 
@@ -33,3 +37,21 @@ def available_cores() -> int:
         count = os.cpu_count() or 1
     limit = os.environ.get("OMP_NUM_THREADS", "")
     return min(count, int(limit)) if limit.isdecimal() and int(limit) else count
+
+
+@contextmanager
+def restored_handlers(
+    signals: Sequence[int] = (signal.SIGINT, signal.SIGTERM),
+) -> Iterator[dict]:
+    """Restores the handlers of signals at the end; yields them by signal.
+
+    Only the main thread may set handlers: in another one there are none.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in signals if is_main}
+    try:
+        yield before
+    finally:
+        for number, handler in before.items():
+            # That of a handler in C is None.
+            signal.signal(number, handler or signal.SIG_DFL)

@@ -3,9 +3,7 @@
 import logging
 import os
 import re
-import signal
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import one_line
-from roformer_keras.processes import available_cores
+from roformer_keras.processes import available_cores, restored_handlers
 
 # Each backend takes all cores in every worker unless one of these says otherwise.
 _THREADS = (
@@ -117,7 +115,8 @@ def ray_of(
         }
     _check_answers(address)
     try:
-        with _own_signals(), _silent_stderr():
+        # Ray sets handlers of its own.
+        with restored_handlers(), _silent_stderr():
             ray.init(logging_level=logging.ERROR, log_to_driver=False, **options)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         what = "start Ray" if address is None else f"join the Ray at {address}"
@@ -142,20 +141,6 @@ def _check_answers(address):
             f"no Ray answers at {address}: {one_line(error)}",
             hint="start it with `ray start --head`, which shows its address",
         ) from error
-
-
-@contextmanager
-def _own_signals():
-    """Puts back the handlers of signals, in whose place Ray sets its own."""
-    is_main = threading.current_thread() is threading.main_thread()
-    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
-    before = {number: signal.getsignal(number) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            # That of a handler in C is None.
-            signal.signal(number, handler or signal.SIG_DFL)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Exporting models that write text, with their keys and values, for serving."""
 
-import json
 import os
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ from roformer_keras.generation.engines import FORMAT, SUFFIX
 from roformer_keras.generation.options import Prompt
 from roformer_keras.generation.served import FIELD, ServedGenerator
 from roformer_keras.io.atomic import replacing
+from roformer_keras.io.json_file import json_bytes
 from roformer_keras.io.sources import EXPORT
 from roformer_keras.models import RoFormerSim
 
@@ -140,18 +140,13 @@ def export_generator(
             graph = OpenVINOGraph(int8=int8)
             write(graph)
             graph.save(partial / (name + SUFFIX))
-        _write_metadata(partial, metadata)
+        (partial / EXPORT).write_bytes(json_bytes(metadata))
         served = ServedGenerator(partial)
         metadata["differences"] = _compare(model, served, reading, int8)
         # It maps the weights into memory.
         del served
-        _write_metadata(partial, metadata)
+        (partial / EXPORT).write_bytes(json_bytes(metadata))
     return metadata
-
-
-def _write_metadata(folder, metadata):
-    text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
-    (folder / EXPORT).write_text(text, encoding="utf-8")
 
 
 def _compare(model, served, reading, int8):

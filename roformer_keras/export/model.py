@@ -1,7 +1,6 @@
 """Exporting models for serving."""
 
 import contextlib
-import json
 import logging
 import os
 import random
@@ -21,6 +20,7 @@ from roformer_keras.export.runtime import FORMATS, MAX_LENGTH, load_exported
 from roformer_keras.extras import import_extra
 from roformer_keras.inference import run_model
 from roformer_keras.io.atomic import replacing
+from roformer_keras.io.json_file import json_bytes
 from roformer_keras.io.sources import EXPORT
 from roformer_keras.models import RoFormerSim
 from roformer_keras.tasks.multiple_choice import RoFormerMultipleChoice
@@ -111,16 +111,16 @@ def export_model(
     }
     with replacing(folder, overwrite, folder=True) as partial:
         tokenizer.save_to_preset(partial)
-        _WRITERS[format](exported, partial)
+        path = partial / FORMATS[format][0]
+        _write(exported, format, path)
         if int8:
-            _QUANTIZERS[format](partial / FORMATS[format][0], rows)
+            _QUANTIZERS[format](path, rows)
         outputs = load_exported(partial, format, bfloat16=int8)(inputs)
         metadata["differences"] = {
             name: _compare(name, outputs[name], expected[name], format, int8)
             for name in expected
         }
-        text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
-        (partial / EXPORT).write_text(text, encoding="utf-8")
+        (partial / EXPORT).write_bytes(json_bytes(metadata))
     return metadata
 
 
@@ -275,22 +275,16 @@ def _calibration_rows(model, tokenizer, texts):
 # === Writers ===
 
 
-def _write_saved_model(exported, folder):
-    path = folder / FORMATS["saved_model"][0]
-    exported.export(path, format="tf_saved_model", verbose=False)
+_GRAPHS = {"onnx": OnnxGraph, "openvino": OpenVINOGraph}
 
 
-def _write_network(graph, exported, path):
+def _write(exported, format, path):
+    if format == "saved_model":
+        exported.export(path, format="tf_saved_model", verbose=False)
+        return
+    graph = _GRAPHS[format]()
     write_model(graph, exported)
     graph.save(path)
-
-
-def _write_onnx(exported, folder):
-    _write_network(OnnxGraph(), exported, folder / FORMATS["onnx"][0])
-
-
-def _write_openvino(exported, folder):
-    _write_network(OpenVINOGraph(), exported, folder / FORMATS["openvino"][0])
 
 
 def _quantize_onnx(path, rows):
@@ -339,11 +333,6 @@ def _quantize_openvino(path, rows):
         partial.with_suffix(suffix).replace(path.with_suffix(suffix))
 
 
-_WRITERS = {
-    "saved_model": _write_saved_model,
-    "onnx": _write_onnx,
-    "openvino": _write_openvino,
-}
 _QUANTIZERS = {"onnx": _quantize_onnx, "openvino": _quantize_openvino}
 
 

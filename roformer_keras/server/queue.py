@@ -10,6 +10,7 @@ requests fails, each of them is computed alone.
 
 import asyncio
 import collections
+import contextlib
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -99,7 +100,7 @@ class ModelQueue:
         """
         loop, arrived = asyncio.get_running_loop(), time.monotonic()
         request = object()
-        with _Room(self, len(texts)):
+        with self._room(len(texts)):
             entries = [
                 _Entry(kind, text, count, loop.create_future(), arrived, request)
                 for text, count in zip(texts, tokens or [1] * len(texts), strict=True)
@@ -120,7 +121,7 @@ class ModelQueue:
             start: makes the iterator; runs in the thread of the model, as it does.
         """
         end = object()
-        with _Room(self, 1):
+        with self._room(1):
             async with self._streams:
                 pieces = await self._run(start)
                 while (piece := await self._run(next, pieces, end)) is not end:
@@ -154,6 +155,16 @@ class ModelQueue:
                 f"{self._size} may; try again after the seconds in Retry-After",
                 headers={"Retry-After": str(self.retry_after())},
             )
+
+    @contextlib.contextmanager
+    def _room(self, count):
+        """Counts texts of a request as long as it lasts."""
+        self.check_room(count)
+        self.waiting += count
+        try:
+            yield
+        finally:
+            self.waiting -= count
 
     async def _run(self, function, *arguments):
         loop = asyncio.get_running_loop()
@@ -233,17 +244,3 @@ def _answered(batch):
     except StopIteration as error:
         # No future takes this one.
         raise RuntimeError("a model's function raised StopIteration") from error
-
-
-class _Room:
-    """Counts texts of a request as long as it lasts."""
-
-    def __init__(self, queue, count):
-        self._queue, self._count = queue, count
-
-    def __enter__(self):
-        self._queue.check_room(self._count)
-        self._queue.waiting += self._count
-
-    def __exit__(self, *error):
-        self._queue.waiting -= self._count

@@ -10,6 +10,7 @@ from roformer_keras.distributed.cluster import ray_of, worker_resources
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import one_line
+from roformer_keras.processes import restored_handlers
 from roformer_keras.server.app import create_app
 from roformer_keras.server.models import load_to_serve
 from roformer_keras.server.options import ServerOptions
@@ -99,12 +100,7 @@ def serve_replicas(
 
 def _wait_for_signal():
     came = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: came.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
+    with restored_handlers() as handlers:
+        for number in handlers:
+            signal.signal(number, lambda *_: came.set())
         came.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

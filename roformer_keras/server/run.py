@@ -4,7 +4,6 @@ import contextlib
 import math
 import signal
 import socket
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import uvicorn
 from uvicorn.server import HANDLED_SIGNALS
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.processes import restored_handlers
 from roformer_keras.server.app import create_app
 from roformer_keras.server.models import load_to_serve
 from roformer_keras.server.options import ServerOptions
@@ -75,16 +75,10 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self):
         # uvicorn's own sends the signals once more at the end, which kills the process.
-        is_main = threading.current_thread() is threading.main_thread()
-        before = {
-            number: signal.signal(number, self.handle_exit)
-            for number in (HANDLED_SIGNALS if is_main else ())
-        }
-        try:
+        with restored_handlers(HANDLED_SIGNALS) as handlers:
+            for number in handlers:
+                signal.signal(number, self.handle_exit)
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def find_address(host: str, port: int) -> tuple:
