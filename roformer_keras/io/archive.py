@@ -11,11 +11,11 @@ import shutil
 import stat
 import struct
 import tempfile
-import threading
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +53,7 @@ class ZipTree:
 
     def __init__(self, path: Path, stack: ExitStack):
         self.path, self.label = path, str(path)
-        self._stack = stack
+        self._stack, self._is_abandoned = stack, False
         try:
             self._zip = stack.enter_context(zipfile.ZipFile(path))
             self._check_count()
@@ -93,9 +93,8 @@ class ZipTree:
     def blobs(self, parts: Mapping[str, str]) -> dict[str, Blob]:
         """Stored members are read in place, the others are unpacked.
 
-        A data shard is unpacked by a thread while its beginning is read, because its
-        tensors have checksums of their own. What is wrong with the rest of it is raised
-        when the source is closed.
+        A thread unpacks data shards, whose tensors have checksums of their own, while a
+        model is built. Their errors are raised when they are read, or at the end.
         """
         deflated = [
             name
@@ -106,20 +105,19 @@ class ZipTree:
         blobs: dict[str, Blob] = {}
         for role, name in parts.items():
             label, size = self._name(name), self.members[name].file_size
+            is_shard = role.startswith("data-")
             if folder is not None and name in deflated:
                 path = folder / str(len(blobs))
-                if role.startswith("data-"):
-                    unpacking = self._stack.enter_context(
-                        _Unpacking(self._unpack, name, path)
-                    )
-                    blobs[role] = _PendingBlob(path, 0, size, label, unpacking.wait)
+                if is_shard:
+                    unpacked = self._start_unpacking(name, path)
+                    blobs[role] = _PendingBlob(path, 0, size, label, unpacked)
                 else:
                     self._unpack(name, path)
                     blobs[role] = Blob(path, 0, size, label)
                 continue
             # A tensor in a data shard has its own checksum, which its reader compares.
             # Other stored parts have only that of the zip.
-            if not role.startswith("data-"):
+            if not is_shard:
                 for _ in self.chunks(name):
                     pass
             blobs[role] = Blob(self.path, self._data_offsets[name], size, label)
@@ -242,16 +240,27 @@ class ZipTree:
             )
         return self._stack.enter_context(scratch_folder())
 
-    def _unpack(self, name: str, path: Path, written: Callable = lambda count: None):
-        """Writes a member to a file; calls `written` with the bytes of each step."""
+    def _start_unpacking(self, name: str, path: Path) -> Future:
+        """Unpacks a member in a thread, which ends before the stack is closed."""
+
+        def end(kind, *_):
+            self._is_abandoned = kind is not None
+            if kind is None:
+                unpacked.result()
+
+        thread = self._stack.enter_context(ThreadPoolExecutor(1))
+        unpacked = thread.submit(self._unpack, name, path)
+        self._stack.push(end)
+        return unpacked
+
+    def _unpack(self, name: str, path: Path):
+        """Writes a member to a file, unless nobody waits for it any more."""
         try:
-            # Without a buffer, so that what was written can be read.
-            with open(path, "xb", buffering=0) as file:
+            with open(path, "xb") as file:
                 for chunk in self.chunks(name):
-                    remaining = memoryview(chunk)
-                    while remaining:
-                        remaining = remaining[file.write(remaining) :]
-                    written(len(chunk))
+                    if self._is_abandoned:
+                        return
+                    file.write(chunk)
         except RoFormerError:
             raise
         except OSError as error:
@@ -264,73 +273,13 @@ class ZipTree:
 
 @dataclass(frozen=True)
 class _PendingBlob(Blob):
-    """A file that is being written.
+    """A file that a thread writes until `unpacked` is done."""
 
-    Args:
-        wait: called with a number of bytes; returns when so many are written.
-    """
-
-    wait: Callable[[int], None]
+    unpacked: Future
 
     def read(self, start: int = 0, size: int | None = None) -> bytes:
-        end = self.size if size is None else min(self.size, start + size)
-        self.wait(end)
+        self.unpacked.result()
         return super().read(start, size)
-
-
-class _Stopped(Exception):
-    """The source was closed before a member was unpacked."""
-
-
-class _Unpacking:
-    """A member that a thread unpacks; a context that ends with the thread.
-
-    Args:
-        unpack: `ZipTree._unpack`.
-        name: str. The member.
-        path: Path. The file to write.
-    """
-
-    def __init__(self, unpack: Callable, name: str, path: Path):
-        self._written, self._error = 0, None
-        self._is_ended = self._is_stopped = False
-        self._changed = threading.Condition()
-        self._thread = threading.Thread(
-            target=self._run, args=(unpack, name, path), daemon=True
-        )
-
-    def _run(self, unpack, *arguments):
-        try:
-            unpack(*arguments, self._count)
-        except BaseException as error:
-            self._error = error
-        with self._changed:
-            self._is_ended = True
-            self._changed.notify_all()
-
-    def _count(self, size):
-        if self._is_stopped:
-            raise _Stopped
-        with self._changed:
-            self._written += size
-            self._changed.notify_all()
-
-    def wait(self, size: int) -> None:
-        """Returns when so many bytes are written; raises what went wrong."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_ended or self._written >= size)
-        if self._error is not None:
-            raise self._error
-
-    def __enter__(self) -> "_Unpacking":
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind, *_) -> None:
-        self._is_stopped = kind is not None
-        self._thread.join()
-        if kind is None and self._error is not None:
-            raise self._error
 
 
 @contextmanager
