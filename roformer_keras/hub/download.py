@@ -117,8 +117,7 @@ def _is_whole(target, verbose) -> bool:
     if not target.exists():
         return False
     try:
-        _verify(target, verbose)
-        _compare(target, target)
+        _check(target, target, verbose)
     except (SourceError, CheckpointError) as error:
         _say(verbose, f"{error}; a new download will replace it")
         return False
@@ -126,18 +125,15 @@ def _is_whole(target, verbose) -> bool:
     return True
 
 
-def _verify(path, verbose):
+def _check(path, target, verbose):
+    """Reads a zip, and compares it with the SHA-256 of the first download.
+
+    Raises:
+        SourceError, CheckpointError: it is no whole checkpoint, or another one.
+    """
     size = path.stat().st_size
     with _bar(verbose, desc=f"checking {path.name}", total=size) as bar:
         verify_archive(path, bar.update)
-
-
-def _compare(path, target):
-    """Compares a file with the SHA-256 of the first download, or records it.
-
-    Raises:
-        CheckpointError: they differ.
-    """
     with open(path, "rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     record = target.with_name(f"{target.name}.sha256")
@@ -195,7 +191,8 @@ class _Transfer:
         """Requests the file until all of it is here."""
         for attempt in range(retries + 1):
             try:
-                if not self._is_complete():
+                is_complete = 0 < self._file.size == self._server.get("length")
+                if not is_complete:
                     self._request()
                 return
             except RoFormerError:
@@ -212,17 +209,12 @@ class _Transfer:
     def complete(self):
         """Checks what has arrived, and gives it its final name."""
         try:
-            _verify(self._partial, self._verbose)
+            _check(self._partial, self._target, self._verbose)
         except (SourceError, CheckpointError) as error:
             self._restart({})
             raise DownloadError(
-                f"what {self._url} sent is no whole checkpoint and was deleted: {error}"
+                f"what {self._url} sent is not the checkpoint, and was deleted: {error}"
             ) from error
-        try:
-            _compare(self._partial, self._target)
-        except CheckpointError as error:
-            self._restart({})
-            raise self._error("what was sent was deleted", str(error)) from error
         self._file.close()
         finish(self._partial, self._record, self._target)
         _say(self._verbose, f"{self._target} is whole")
@@ -278,9 +270,6 @@ class _Transfer:
             raise ConnectionError(
                 f"the connection ended at {self._file.size:,} of {length:,} bytes"
             )
-
-    def _is_complete(self) -> bool:
-        return 0 < self._file.size == self._server.get("length")
 
     def _is_continuation(self, headers) -> bool:
         """True if an answer is the rest of the file whose beginning is here."""
