@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from roformer_keras.errors import CheckpointError, RoFormerError
 from roformer_keras.io.archive import MAX_RATIO, RATIO_EXEMPT_SIZE
 from roformer_keras.io.blob import Blob
-from roformer_keras.io.tensor import Tensor
+from roformer_keras.io.tensor import Tensor, numpy_dtype
 
 _DAMAGE = (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
@@ -163,11 +163,7 @@ def hdf5_tensor(blob: Blob, name: str, dataset) -> Tensor:
     def read():
         with hdf5_errors(what):
             value = dataset[()]
-            if is_bfloat16:
-                import ml_dtypes
-
-                value = value.view(ml_dtypes.bfloat16)
-            return value
+            return value.view(numpy_dtype("bfloat16")) if is_bfloat16 else value
 
     dtype = "bfloat16" if is_bfloat16 else dataset.dtype.name
     return Tensor(tuple(dataset.shape), dtype, read)

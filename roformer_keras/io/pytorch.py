@@ -25,7 +25,7 @@ from roformer_keras.errors import CheckpointError
 from roformer_keras.io.archive import ZipTree, looks_like_zip
 from roformer_keras.io.blob import HEAD_SIZE, Blob
 from roformer_keras.io.safetensors_file import as_file
-from roformer_keras.io.tensor import Tensor
+from roformer_keras.io.tensor import Tensor, numpy_dtype
 
 # The first object of the older format.
 _MAGIC = 0x1950A86A20F9469CFC6C
@@ -225,7 +225,7 @@ class _Storage:
 
     @property
     def size(self) -> int:
-        return self.count * _numpy_dtype(self.dtype).itemsize
+        return self.count * numpy_dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ class _Tensor:
                 raise CheckpointError(
                     f"{blob.label}: {name} is truncated; download it again"
                 )
-            array = np.frombuffer(data, _numpy_dtype(self.storage.dtype))
+            array = np.frombuffer(data, numpy_dtype(self.storage.dtype))
             steps = [step * array.itemsize for step in self.strides]
             view = np.lib.stride_tricks.as_strided(
                 array[self.offset :], self.shape, steps, writeable=False
@@ -254,14 +254,6 @@ class _Tensor:
             return np.ascontiguousarray(view).reshape(self.shape)
 
         return value
-
-
-def _numpy_dtype(name):
-    if name == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name).newbyteorder("<")
 
 
 def _unpickled(data: bytes, start: int, label: str) -> tuple[Any, int]:

@@ -42,3 +42,12 @@ class Tensor:
 
     def transposed(self) -> "Tensor":
         return Tensor(self.shape[::-1], self.dtype, lambda: self.read().T)
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    """The little-endian NumPy type of a name; `"bfloat16"` is that of ml_dtypes."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name).newbyteorder("<")

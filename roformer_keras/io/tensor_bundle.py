@@ -38,6 +38,7 @@ import numpy as np
 from roformer_keras.errors import CheckpointError
 from roformer_keras.io.object_graph import parse_object_graph
 from roformer_keras.io.protobuf import Malformed, read_message, read_varint
+from roformer_keras.io.tensor import numpy_dtype
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER_SIZE = 48
@@ -161,7 +162,7 @@ class TensorBundleReader:
                 f"tensor {name!r} does not match its checksum: the file is damaged; "
                 "get it again"
             )
-        array = np.ndarray(entry.shape, _numpy_dtype(self.dtype(name)), data)
+        array = np.ndarray(entry.shape, numpy_dtype(self.dtype(name)), data)
         array = np.require(array, requirements="A")
         array.flags.writeable = False
         return array
@@ -220,7 +221,7 @@ class TensorBundleReader:
 
     def _check_extent(self, entry: _Entry):
         assert entry.dtype is not None
-        expected = math.prod(entry.shape) * _numpy_dtype(entry.dtype).itemsize
+        expected = math.prod(entry.shape) * numpy_dtype(entry.dtype).itemsize
         if entry.size != expected:
             raise Malformed(
                 f"{entry.dtype} of shape {entry.shape} takes {expected} bytes, but the "
@@ -298,14 +299,6 @@ def write_shard(shard: IO[bytes], tensors: Iterable[tuple[str, np.ndarray]]) -> 
         )
         offset += data.size
     return _encode_table(sorted(table.items()))
-
-
-def _numpy_dtype(name: str) -> np.dtype:
-    if name == "bfloat16":
-        import ml_dtypes  # NumPy has no bfloat16
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name).newbyteorder("<")
 
 
 def _masked_crc32c(data) -> int:
