@@ -38,6 +38,7 @@ from common import (
     tiny_seq2seq,
 )
 from finetuning_cases import ONE_BLOCK, assert_mean_of_adversarial_steps
+from golden_outputs import golden, golden_batches, golden_cases
 from keras import ops
 
 from roformer_keras import (
@@ -58,7 +59,6 @@ from roformer_keras.layers import (
 )
 from roformer_keras.verification.counterpart import counterpart
 
-GOLDEN = CHECKPOINTS / "golden-0.11.5.npz"
 TESTS = Path(__file__).parent
 # Modules whose tests compute with nothing of one backend.
 NEUTRAL = [
@@ -94,11 +94,8 @@ def assert_learns(model, inputs, targets, loss):
 @functools.cache
 def golden_case(name):
     """A model, which no check changes, with the inputs and outputs of bert4keras."""
-    with np.load(GOLDEN) as file:
-        metadata = json.loads(str(file["metadata"]))
-        prefix = f"{name}/main/"
-        data = {k.removeprefix(prefix): file[k] for k in file if k.startswith(prefix)}
-    case = metadata["cases"][name]
+    _, metadata = golden()
+    case, data = golden_cases()[name], golden_batches(name)["main"]
     options = {"layer_norm_epsilon": metadata["layer_norm_epsilon"]}
     source = CHECKPOINTS / f"{case['source']}.zip"
     if case["source"].endswith(".h5"):

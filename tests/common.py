@@ -77,6 +77,26 @@ def run(code, *arguments, **options):
     )
 
 
+def output_of(*words, python=sys.executable, cwd=None, timeout=600, **variables):
+    """Standard output of a Python process, which must succeed.
+
+    Args:
+        words: of the command, after Python: a script, or -c and code, and arguments.
+        variables: of the environment, besides those of this process.
+    """
+    done = subprocess.run(
+        [python, *map(str, words)],
+        cwd=cwd,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
 def random_lm(class_name="RoFormerCausalLM", num_layers=1, **fields):
     """A tiny language model whose weights are large enough to distinguish tokens."""
     import numpy as np

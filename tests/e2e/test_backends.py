@@ -6,12 +6,10 @@ All other tests run on TensorFlow and hold the same of it.
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from common import SIM, reference_folder
+from common import SIM, output_of, reference_folder
 from hub_server import TOKEN, environment_of, hub
 
 TESTS = Path(__file__).parents[1]
@@ -50,25 +48,17 @@ def run(backend, folder):
     if reference := reference_folder():
         (folder / reference.name).symlink_to(reference)
     with hub({}) as server:
-        environment = {
+        variables = {
             **environment_of(server.url, folder / "cache"),
             "HF_TOKEN": TOKEN,
             "KERAS_BACKEND": backend,
             # Operations are small.
             "TF_NUM_INTRAOP_THREADS": "1",
         }
-        result = subprocess.run(
-            [sys.executable, SCRIPT],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=1500,
-        )
-    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
+        output = output_of(SCRIPT, cwd=folder, timeout=1500, **variables)
     # The seconds of each check, and of each example.
-    print(result.stdout)
-    return json.loads(result.stdout.splitlines()[-1])
+    print(output)
+    return json.loads(output.splitlines()[-1])
 
 
 def column_of_page(name):

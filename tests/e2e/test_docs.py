@@ -8,14 +8,19 @@ English one, see `tests/unit/test_translations.py`. The examples of docstrings r
 """
 
 import gzip
-import os
 import shutil
-import subprocess
 import sys
 
 import docs_blocks
 import pytest
-from common import ROOT, SIM, reference_folder, transformers_python, write_lines
+from common import (
+    ROOT,
+    SIM,
+    output_of,
+    reference_folder,
+    transformers_python,
+    write_lines,
+)
 from hub_server import OWNER, TOKEN, environment_of, hub
 from one_layer import read_shipped_from, write_lowest_layer
 
@@ -122,18 +127,12 @@ def test_the_examples_that_export_run(folder, one_layer, monkeypatch):
     assert len(names) > 5
 
 
-def run_alone(python, page, *checkpoints, **environment):
+def run_alone(python, page, *checkpoints, **variables):
     """Runs a page in a process; what it prints."""
-    done = subprocess.run(
-        [python, docs_blocks.__file__, page, *checkpoints],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    assert done.stdout.endswith("=== done\n")
-    return done.stdout
+    words = (docs_blocks.__file__, page, *checkpoints)
+    output = output_of(*words, python=python, **variables)
+    assert output.endswith("=== done\n")
+    return output
 
 
 @needs_bert4keras

@@ -1,9 +1,6 @@
 """A child of `os.fork()` gets an error instead of waiting for ever."""
 
-import subprocess
-import sys
-
-from common import ROOT, SIM
+from common import ROOT, SIM, output_of
 
 from roformer_keras import RoFormerSim
 from roformer_keras.export import export_generator, export_model
@@ -53,17 +50,10 @@ compute_in_children({
 
 
 def assert_children_are_refused(code, count, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORKING + code, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("get_context('spawn')") == count
-    assert done.stdout.count("refused") == count
-    assert "computed" not in done.stdout
+    output = output_of("-W", "ignore", "-c", FORKING + code, *arguments, cwd=ROOT)
+    assert output.count("get_context('spawn')") == count
+    assert output.count("refused") == count
+    assert "computed" not in output
 
 
 def test_a_child_that_is_forked_after_loading_is_refused():

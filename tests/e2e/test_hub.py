@@ -2,11 +2,9 @@
 
 import json
 import logging
-import subprocess
-import sys
 
 import pytest
-from common import CHARACTER, SIM, V2, run_main
+from common import CHARACTER, SIM, V2, output_of, run_main
 from hub_server import OWNER, TOKEN, environment_of, files_of, hub
 from huggingface_folders import FOLDER
 from sources import assert_same, assert_same_weights, tensors_of
@@ -65,15 +63,9 @@ def test_a_model_is_fetched_once_and_then_read_offline(server, run, tmp_path):
     fetched = [line for line in server.requests if line.startswith("GET /someone")]
     assert len(fetched) == len(list((FOLDER / "masked-lm").iterdir()))
     # No server is at this address.
-    done = subprocess.run(
-        [sys.executable, "-m", "roformer_keras", "inspect", "hf://someone/tiny"],
-        env={**environment_of(NOWHERE, tmp_path / "cache"), "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "RoFormerMaskedLM" in done.stdout
+    variables = environment_of(NOWHERE, tmp_path / "cache") | {"HF_HUB_OFFLINE": "1"}
+    words = ("roformer_keras", "inspect", "hf://someone/tiny")
+    assert "RoFormerMaskedLM" in output_of("-m", *words, **variables)
 
 
 def test_only_one_format_of_the_weights_is_fetched(server, run, tmp_path):

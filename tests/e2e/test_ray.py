@@ -1,13 +1,12 @@
 """Batch inference on Ray Data: answers, kept columns and reported rows."""
 
 import os
-import subprocess
 import sys
 
 import docs_blocks
 import numpy as np
 import pytest
-from common import CHARACTER, ROOT, SIM, json_lines, write_lines
+from common import CHARACTER, ROOT, SIM, json_lines, output_of, write_lines
 
 from roformer_keras import RoFormerSim, RoFormerTextClassifier, distributed
 from roformer_keras.errors import ConfigurationError
@@ -92,34 +91,18 @@ def test_workers_leave_a_cpu_to_read_with():
 
 def test_the_blocks_of_the_page_run(tmp_path):
     page = ROOT / "docs" / "beyond-one-machine.md"
-    done = subprocess.run(
-        [sys.executable, docs_blocks.__file__, page],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    folders = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
+    output = output_of(docs_blocks.__file__, page, cwd=tmp_path, PYTHONPATH=folders)
     count = len(list(docs_blocks.blocks_of(page.read_text(encoding="utf-8"))))
-    assert done.stdout.count("=== beyond-one-machine.md:") == count
-    assert done.stdout.endswith("=== done\n")
+    assert output.count("=== beyond-one-machine.md:") == count
+    assert output.endswith("=== done\n")
 
 
 def test_a_command_joins_a_running_ray(tmp_path):
     address = ray.get_runtime_context().gcs_address
     file = write_lines(tmp_path / "a.txt", ["今天天气不错", "我爱北京"])
     words = ["--source", CHARACTER, "--engine", "ray", "--address", address]
-    words = map(str, ["embed", file, "-o", tmp_path / "out", *words])
-    done = subprocess.run(
-        [sys.executable, "-m", "roformer_keras", *words],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    output_of("-m", "roformer_keras", "embed", file, "-o", tmp_path / "out", *words)
     (part,) = (tmp_path / "out").glob("part-*")
     rows = json_lines(part.read_text(encoding="utf-8"))
     assert [len(row["vector"]) for row in rows] == [32, 32]

@@ -1,12 +1,11 @@
 """Training on several devices, on JAX, in one process with four devices."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import docs_blocks
 import pytest
+from common import output_of
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "several-devices.md"
@@ -24,24 +23,13 @@ docs_blocks.run_page(Path(sys.argv[1]))
 def shown(tmp_path_factory):
     """The output of the scripts and the page on four devices, made by JAX of a CPU."""
     flags = "--xla_backend_optimization_level=0"
-    environment = {
-        **os.environ,
+    variables = {
         "KERAS_BACKEND": "jax",
         "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]),
         # Compiling takes most of the time, and nothing here runs long.
         "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=4",
     }
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, str(PAGE)],
-        cwd=tmp_path_factory.mktemp("page"),
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=540,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done.stdout
+    return output_of("-c", CODE, PAGE, cwd=tmp_path_factory.mktemp("page"), **variables)
 
 
 def test_devices_share_the_weights_of_a_wide_model(shown):

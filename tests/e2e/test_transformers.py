@@ -7,7 +7,6 @@ once a week; `tests/model/test_huggingface.py` has outputs that were stored.
 
 import gzip
 import json
-import subprocess
 import textwrap
 import warnings
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ from common import (
     ROOT,
     SHARED,
     WORD,
+    output_of,
     run_main,
     transformers_python,
     write_folder,
@@ -140,14 +140,7 @@ def run_transformers(code, *arguments):
         "import numpy as np, torch, transformers\n"
         "transformers.utils.logging.disable_progress_bar()\n"
     ) + textwrap.dedent(code)
-    done = subprocess.run(
-        [PYTHON, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(output_of("-c", code, *arguments, python=PYTHON))
 
 
 RELEASED = SHARED / "data" / "vocab"

@@ -4,13 +4,12 @@ The golden file is one of test_parity: every option, on padded batches.
 """
 
 import json
-import subprocess
-import sys
 import zipfile
 
 import numpy as np
 import pytest
-from common import CHECKPOINTS, SAVED, SMALL, V2_EMBEDDING_SIZE
+from common import CHECKPOINTS, SAVED, SMALL, V2_EMBEDDING_SIZE, output_of
+from golden_outputs import assert_outputs, golden_batches, golden_cases
 
 from roformer_keras.bert4keras.backend import K, keras, search_layer
 from roformer_keras.bert4keras.layers import FirstToken
@@ -59,16 +58,8 @@ def unpacked(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def golden():
-    with np.load(CHECKPOINTS / "golden-0.11.5.npz") as file:
-        arrays = dict(file)
-    return arrays, json.loads(str(arrays.pop("metadata")))
-
-
 def case_names():
-    with np.load(CHECKPOINTS / "golden-0.11.5.npz") as file:
-        names = json.loads(str(file["metadata"]))["cases"]
+    names = golden_cases()
     assert names.keys() > IN_EVERY_RUN
     weekly = [name for name in names if name not in IN_EVERY_RUN]
     marked = [pytest.param(name, marks=pytest.mark.weekly) for name in weekly]
@@ -91,9 +82,8 @@ def build(folder, kwargs, **options):
 
 
 @pytest.mark.parametrize("name", case_names())
-def test_outputs_equal_bert4keras(name, golden, unpacked):
-    arrays, metadata = golden
-    case = metadata["cases"][name]
+def test_outputs_equal_bert4keras(name, unpacked):
+    case = golden_cases()[name]
     if case["source"].endswith(".h5"):
         # Weights that no checkpoint holds: the file of a user.
         is_v2 = case["source"].startswith("v2-")
@@ -105,24 +95,14 @@ def test_outputs_equal_bert4keras(name, golden, unpacked):
     assert [
         ROLES.get(x._keras_history.operation.name, "sequence") for x in model.outputs
     ] == case["outputs"]
-    for batch in ("main", "length-1", "length-2"):
-        prefix = f"{name}/{batch}/"
-        data = {
-            key.removeprefix(prefix): value
-            for key, value in arrays.items()
-            if key.startswith(prefix)
-        }
-        inputs = [data[x] for x in INPUTS if x in data]
+    for batch in golden_batches(name).values():
+        inputs = [batch[x] for x in INPUTS if x in batch]
         if name in AS_A_GRAPH:
             outputs = model.predict(inputs, verbose=0)
         else:
             outputs = keras.tree.map_structure(np.asarray, model(inputs))
         outputs = outputs if isinstance(outputs, list) else [outputs]
-        for role, value in zip(case["outputs"], outputs, strict=True):
-            if role == "mlm" and "mlm_columns" in data:
-                assert (value.argmax(-1) == data["mlm_top"]).all()
-                value = value[..., data["mlm_columns"]]
-            np.testing.assert_allclose(value, data[role], rtol=0, atol=2e-5)
+        assert_outputs(dict(zip(case["outputs"], outputs, strict=True)), batch)
 
 
 def test_a_checkpoint_replaces_all_weights(unpacked, monkeypatch):
@@ -283,10 +263,8 @@ def test_save_format_tf_writes_a_folder_for_tensorflow(unpacked, tmp_path):
         f"ids = numpy.array({ids.tolist()})\n"
         "print(type(model.optimizer).__name__, model([ids, ids * 0]).numpy().tolist())"
     )
-    command = [sys.executable, "-W", "ignore", "-c", code, tmp_path / "served" / "1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    name, _, numbers = done.stdout.partition(" ")
+    output = output_of("-W", "ignore", "-c", code, tmp_path / "served" / "1")
+    name, _, numbers = output.partition(" ")
     assert name == "Adam"
     np.testing.assert_allclose(json.loads(numbers), expected, atol=1e-6)
 

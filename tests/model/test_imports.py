@@ -1,11 +1,7 @@
 """Imports of the package and of all of its modules leave Keras as it was."""
 
-import os
-import subprocess
-import sys
-
 import pytest
-from common import ROOT
+from common import ROOT, output_of
 
 CODE = """
 import importlib, sys, types, warnings
@@ -77,14 +73,5 @@ OTHERS = (
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_imports_leave_keras_as_it_was(backend):
-    environment = {**os.environ, "KERAS_BACKEND": backend}
-    result = subprocess.run(
-        [sys.executable, "-c", CODE, ",".join(OTHERS)],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = result.stdout.splitlines()
-    assert lines and {*lines} == {"[] True True"}, result.stdout + result.stderr
+    output = output_of("-c", CODE, ",".join(OTHERS), cwd=ROOT, KERAS_BACKEND=backend)
+    assert {*output.splitlines()} == {"[] True True"}, output

@@ -1,10 +1,7 @@
 """A new task needs its module and a record, and everything knows it."""
 
-import subprocess
-import sys
-
 import pytest
-from common import SMALL
+from common import SMALL, output_of
 
 # What `roformer_keras/tasks/mood.py`, `registry.py` and the stub would have.
 SCRIPT = """
@@ -50,10 +47,5 @@ for line in (
 def test_a_task_is_a_module_and_a_record(tmp_path):
     rows = ["text,label", *["好,喜", "坏,怒"] * 4]
     (tmp_path / "moods.csv").write_text("\n".join(rows), encoding="utf-8")
-    result = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path), str(SMALL)],
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "RoFormerMoodClassifier" in result.stdout
+    output = output_of("-c", SCRIPT, tmp_path, SMALL)
+    assert "RoFormerMoodClassifier" in output

@@ -1,17 +1,14 @@
 """Batches, what is hidden in them, and what the models learn from them."""
 
 import json
-import os
 import pickle
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import objective_cases as cases
 import plain_losses as plain
 import pytest
-from common import CHECKPOINTS, GPT, ROOT, SIM
+from common import CHECKPOINTS, GPT, ROOT, SIM, output_of
 from objective_cases import (
     LENGTH,
     PAIRS,
@@ -194,15 +191,9 @@ def test_mixed_bfloat16(name):
 @pytest.mark.e2e
 def test_jax_trains_to_the_same_losses():
     """The same weights, batches and steps, in a process without TensorFlow."""
-    process = subprocess.run(
-        [sys.executable, ROOT / "tests" / "objective_cases.py"],
-        env={**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=540,
-    )
-    assert process.returncode == 0, process.stderr[-4000:]
-    theirs = json.loads(process.stdout.splitlines()[-1])
+    variables = {"KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)}
+    output = output_of(ROOT / "tests" / "objective_cases.py", **variables)
+    theirs = json.loads(output.splitlines()[-1])
     assert theirs["backend"] == "jax"
     for name in cases.ELSEWHERE:
         ours = cases.fitted(name, 3, run_eagerly=True)

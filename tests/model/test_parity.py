@@ -4,12 +4,9 @@ The golden files and the checkpoints were written by the real bert4keras, see
 checkpoints/README.md. Every case has padded rows.
 """
 
-import functools
-import json
-
-import numpy as np
 import pytest
 from common import CHECKPOINTS, SAVED, config_of_saved
+from golden_outputs import assert_outputs, golden, golden_batches, golden_cases
 
 from roformer_keras.verification.counterpart import counterpart, outputs_by_role
 
@@ -19,31 +16,20 @@ NEW, OLD = "0.11.5", "0.10.6"
 NOT_REPRODUCED = {f"residual-attention-scores{mask}" for mask in ("", "-lm", "-unilm")}
 
 
-@functools.cache
-def golden(version):
-    with np.load(CHECKPOINTS / f"golden-{version}.npz") as file:
-        arrays = dict(file)
-    return arrays, json.loads(str(arrays.pop("metadata")))
-
-
-def cases_of(version):
-    return golden(version)[1]["cases"]
-
-
 def test_the_versions_have_the_same_cases_but_for_roformer_v2():
-    new, old = (set(cases_of(version)) - NOT_REPRODUCED for version in (NEW, OLD))
+    new, old = (set(golden_cases(version)) - NOT_REPRODUCED for version in (NEW, OLD))
     assert old == {name for name in new if not name.startswith("v2-")}
 
 
-@pytest.mark.parametrize("name", cases_of(NEW))
+@pytest.mark.parametrize("name", golden_cases(NEW))
 def test_outputs_equal_bert4keras(name):
     """0.11.5 in the graph that users run, 0.10.6 operation by operation."""
-    case = cases_of(NEW)[name]
+    case = golden_cases(NEW)[name]
     model = model_of(NEW, case, case["kwargs"])
     assert_equal(model, NEW, name)
-    if name not in cases_of(OLD) or name in NOT_REPRODUCED:
+    if name not in golden_cases(OLD) or name in NOT_REPRODUCED:
         return
-    assert cases_of(OLD)[name] == case
+    assert golden_cases(OLD)[name] == case
     if "custom_position_ids" in case["kwargs"]:
         # It takes the input and passes over it.
         kwargs = {**case["kwargs"], "custom_position_ids": False}
@@ -76,20 +62,7 @@ def change_epsilon(model, before, after):
 
 
 def assert_equal(model, version, name):
-    arrays, metadata = golden(version)
-    batches = {key.split("/")[1] for key in arrays if key.startswith(f"{name}/")}
-    assert batches == {"main", "length-1", "length-2"}
-    for batch in batches:
-        prefix = f"{name}/{batch}/"
-        data = {
-            key.removeprefix(prefix): value
-            for key, value in arrays.items()
-            if key.startswith(prefix)
-        }
-        ours = outputs_by_role(model, data)
-        assert list(ours) == metadata["cases"][name]["outputs"]
-        for role, value in ours.items():
-            if role == "mlm" and "mlm_columns" in data:
-                assert (value.argmax(-1) == data["mlm_top"]).all()
-                value = value[..., data["mlm_columns"]]
-            np.testing.assert_allclose(value, data[role], rtol=0, atol=2e-5)
+    for batch in golden_batches(name, version).values():
+        outputs = outputs_by_role(model, batch)
+        assert list(outputs) == golden_cases(version)[name]["outputs"]
+        assert_outputs(outputs, batch)

@@ -8,15 +8,12 @@ import functools
 import gc
 import importlib
 import inspect
-import os
-import subprocess
-import sys
 import weakref
 
 import keras
 import numpy as np
 import pytest
-from common import ROOT
+from common import ROOT, output_of
 from keras import ops
 
 from roformer_keras import quirks
@@ -306,16 +303,8 @@ print(type(keras.ops.exp(core.OpenVINOKerasTensor(graph.output(0)))).__name__)
 
 
 def run(code, backend, **variables):
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "KERAS_BACKEND": backend, **variables},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.split()
+    variables["KERAS_BACKEND"] = backend
+    return output_of("-c", code, cwd=ROOT, **variables).split()
 
 
 @pytest.mark.slow
