@@ -48,6 +48,13 @@ def inference_of(model: keras.Model) -> "Inference":
     return inference
 
 
+def fix_model(model: keras.Model) -> None:
+    """Takes a model, and models in it, not to change any more, see `Inference.fix`."""
+    for layer in quirks.nested_layers(model):
+        if isinstance(layer, keras.Model):
+            inference_of(layer).fix()
+
+
 def run_model(
     model: keras.Model, inputs: dict[str, np.ndarray], engine: str = "keras"
 ) -> Any:
@@ -88,11 +95,21 @@ class Inference:
         self._short_rows = 0
         self._values: WeightValues | None = None
         self._new_weights = 0
-        self._is_named = False
+        self._is_named = self._is_fixed = False
+
+    def fix(self) -> None:
+        """Takes structure and weights not to change any more.
+
+        Nothing compares them at each call then, which takes about 1 ms; several where
+        other threads are busy.
+        """
+        self._is_fixed = True
 
     def structure(self) -> "Structure":
         """That of the model as it is; drops what was made for another."""
-        if self._structure is None or self._structure.has_changed():
+        if self._structure is None or (
+            not self._is_fixed and self._structure.has_changed()
+        ):
             self._structure = Structure(self._model)
             self._kept.clear()
             self._short_rows = 0
@@ -145,7 +162,7 @@ class Inference:
         """
         if self._values is None:
             self._values = WeightValues(self._model.weights)
-        else:
+        elif not self._is_fixed:
             self._values = self._values.now()
         return self._values
 

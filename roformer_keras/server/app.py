@@ -7,18 +7,26 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from importlib import metadata, resources
 from typing import Any
 
 import fastapi
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from roformer_keras.errors import RoFormerError
 from roformer_keras.io.json_file import check_unicode
 from roformer_keras.server import openai
+from roformer_keras.server.direct import Direct, DirectRoute, JSONAnswer
 from roformer_keras.server.errors import Refusal
 from roformer_keras.server.metrics import Metrics
 from roformer_keras.server.models import ServedModel
@@ -76,8 +84,8 @@ def create_app(
         redoc_url=None,
     )
     routes.add(app)
-    guarded = Guard(app, options, api_key, hosts)
-    return routes.metrics_of(guarded)
+    direct = Direct(app, routes.direct, _refusal_of, _fault)
+    return routes.metrics_of(Guard(direct, options, api_key, hosts))
 
 
 class _Routes:
@@ -89,6 +97,7 @@ class _Routes:
         self._started = time.time()
         self._queue: Any = None
         self._search: Any = None
+        self.direct: dict[str, DirectRoute] = {}
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app):
@@ -115,7 +124,7 @@ class _Routes:
     def add(self, app):
         model = self._model
         app.add_exception_handler(Refusal, _answer_refusal)
-        app.add_exception_handler(RoFormerError, _answer_error)
+        app.add_exception_handler(RoFormerError, _answer_refusal)
         app.add_exception_handler(RequestValidationError, _answer_invalid)
         app.add_exception_handler(HTTPException, _answer_http)
         app.add_exception_handler(Exception, _answer_fault)
@@ -126,7 +135,7 @@ class _Routes:
         app.get("/v1/models/{name:path}")(self.one_model)
         for kind, route in ROUTES.items():
             if kind.name in model.verbs:
-                app.post(route.path)(self._endpoint(kind, route))
+                self._add_verb(app, kind, route)
         if Embed.name in model.verbs:
             app.post("/search")(self.search)
         files = resources.files("roformer_keras.server") / "page"
@@ -166,21 +175,24 @@ class _Routes:
 
     # === Answers ===
 
-    def _endpoint(self, kind: type[Verb], route: Route) -> Callable:
-        """The function of a route of a verb."""
+    def _add_verb(self, app, kind: type[Verb], route: Route) -> None:
+        """Adds the route of a verb to FastAPI, and to the direct ones."""
         handlers = {Embed: self.embeddings, Generate: self.completions}
         handler: Callable = handlers.get(kind, self.answers)
+        answer = functools.partial(handler, kind, route)
+        request = request_model(kind, route)
+        self.direct[route.path] = DirectRoute(route.path, request, answer)
 
         async def endpoint(body, request: fastapi.Request):
-            return await handler(kind, route, body, request)
+            return await answer(body, request.receive)
 
         # They are shown in the description of the API.
         endpoint.__name__ = route.path.rpartition("/")[2].replace("-", "_")
         endpoint.__doc__ = (inspect.getdoc(kind) or "").partition("\n")[0]
-        endpoint.__annotations__["body"] = request_model(kind, route)
-        return endpoint
+        endpoint.__annotations__["body"] = request
+        app.post(route.path)(endpoint)
 
-    async def embeddings(self, kind, route, body, request) -> JSONResponse:
+    async def embeddings(self, kind, route, body, receive) -> Response:
         """Vectors of texts, as in OpenAI's API."""
         self._check_model(body.model)
         texts, dim = self._texts(body.input), self._model.dim
@@ -191,14 +203,13 @@ class _Routes:
         counts = await _tokenized(read, [(text,) for text in texts])
         vectors_of = functools.partial(self._model.vectors, **options)
         queued = Kind((kind.name, *options.items()), vectors_of)
-        vectors = await self._answer(request, texts, queued, counts)
+        vectors = await self._answer(receive, texts, queued, counts)
         answer = openai.embeddings_answer(
             vectors, sum(counts), self._model.name, body.encoding_format
         )
-        # FastAPI would look at each number of a dict.
-        return JSONResponse(answer)
+        return JSONAnswer(answer)
 
-    async def completions(self, kind, route, body, request) -> Any:
+    async def completions(self, kind, route, body, receive) -> Response:
         """Continuations of prompts, as in OpenAI's API."""
         self._check_model(body.model)
         prompts = self._texts(body.prompt)
@@ -222,15 +233,16 @@ class _Routes:
         if body.seed is None:
             queued = Kind(("write", *options.items()), write, rows)
             counts = [new * rows] * len(ids)
-            written = await self._answer(request, ids, queued, counts)
+            written = await self._answer(receive, ids, queued, counts)
         else:
             # With a seed, a text depends on its place in the list.
             self._check_tokens(new, rows * len(ids))
             queued = Kind(object(), lambda lists: [write(lists[0])])
-            (written,) = await self._answer(request, [ids], queued)
-        return openai.completion_answer(written, tokens, self._model.name)
+            (written,) = await self._answer(receive, [ids], queued)
+        answer = openai.completion_answer(written, tokens, self._model.name)
+        return JSONAnswer(answer)
 
-    async def answers(self, kind, route, body, request) -> dict:
+    async def answers(self, kind, route, body, receive) -> Response:
         """The answers of any other verb."""
         rows = route.rows(body)
         self._check_count(len(rows))
@@ -253,21 +265,21 @@ class _Routes:
             # Each alone: of so many rows a batch of several is hardly faster.
             answer = functools.partial(answer, on_step=self._on_step)
             queued, counts = Kind(object(), answer, self._options.max_batch), []
-        answers = await self._answer(request, rows, queued, counts)
-        return {route.answers: list(map(_shown, answers))}
+        answers = await self._answer(receive, rows, queued, counts)
+        return JSONAnswer({route.answers: list(map(_shown, answers))})
 
     async def search(self, body: Search, request: fastapi.Request) -> dict:
         """Lines of poems that are near to a text."""
         (text,) = self._texts(body.text)
-        task = asyncio.ensure_future(self._search.search(text, body.k))
-        return await _unless_gone(request, task, self._options.timeout)
+        answer = self._search.search(text, body.k)
+        return await _unless_gone(request.receive, answer, self._options.timeout)
 
     # === What they share ===
 
-    async def _answer(self, request, texts, kind, tokens=()):
+    async def _answer(self, receive, texts, kind, tokens=()):
         """Answers of the model, unless it takes too long or the client has gone."""
-        task = asyncio.ensure_future(self._queue.answer(texts, kind, tokens))
-        return await _unless_gone(request, task, self._options.timeout)
+        answer = self._queue.answer(texts, kind, tokens)
+        return await _unless_gone(receive, answer, self._options.timeout)
 
     def _on_step(self):
         """Runs in the thread of the model: ends a turn that nobody waits for."""
@@ -369,21 +381,33 @@ async def _tokenized(function, rows) -> list:
     return await asyncio.to_thread(results)
 
 
-async def _unless_gone(request, task: asyncio.Future, seconds: float) -> Any:
-    """Result of a task; ends it if the client leaves or the time is over."""
-    gone = asyncio.ensure_future(request.receive())
+async def _unless_gone(receive: Callable, answer: Coroutine, seconds: float) -> Any:
+    """Result of a coroutine; ends it if the client leaves or the time is over."""
+    task, is_waiting, has_left = asyncio.current_task(), True, False
+    assert task is not None
+
+    def end(gone):
+        nonlocal has_left
+        if is_waiting:
+            has_left = True
+            task.cancel()
+
+    gone = asyncio.ensure_future(receive())
+    gone.add_done_callback(end)
     try:
-        done, _ = await asyncio.wait(
-            (task, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-        )
-        if task in done:
-            return task.result()
-        if not done:
-            raise _late(seconds)
-        raise Refusal(499, "the client has closed the connection")
+        async with asyncio.timeout(seconds) as limit:
+            return await answer
+    except TimeoutError:
+        if limit.expired():
+            raise _late(seconds) from None
+        raise
+    except asyncio.CancelledError:
+        if has_left and not task.uncancel():
+            raise Refusal(499, "the client has closed the connection") from None
+        raise
     finally:
-        for one in (task, gone):
-            one.cancel()
+        is_waiting = False
+        gone.cancel()
 
 
 def _late(seconds):
@@ -408,13 +432,22 @@ def _sender(content, kind):
 # === Errors ===
 
 
-async def _answer_refusal(request, error: Refusal):
-    return JSONResponse(error.content, error.status, error.headers)
+def _refusal_of(error: Exception) -> Response | None:
+    """The response to an error; None if it is a fault of the server."""
+    if isinstance(error, Refusal):
+        return JSONAnswer(error.content, error.status, error.headers)
+    if isinstance(error, RoFormerError):
+        text = error.message if error.hint is None else f"{error.message}: {error.hint}"
+        return _refusal_of(Refusal(400, text))
+    return None
 
 
-async def _answer_error(request, error: RoFormerError):
-    text = error.message if error.hint is None else f"{error.message}: {error.hint}"
-    return await _answer_refusal(request, Refusal(400, text))
+def _fault() -> Response:
+    return JSONAnswer(_FAULT.content, _FAULT.status)
+
+
+async def _answer_refusal(request, error: Exception):
+    return _refusal_of(error)
 
 
 async def _answer_http(request, error: HTTPException):
@@ -446,4 +479,4 @@ async def _answer_invalid(request, error: RequestValidationError):
 
 
 async def _answer_fault(request, error: Exception):
-    return await _answer_refusal(request, _FAULT)
+    return _fault()

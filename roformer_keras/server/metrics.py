@@ -1,5 +1,6 @@
 """Numbers about a server, in Prometheus's format."""
 
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,15 +26,20 @@ class Metrics:
 
     def __init__(self, model: str):
         self._registry = registry = CollectorRegistry()
-        self._requests = Counter(
+        requests = Counter(
             "roformer_requests", "Requests", ("route", "status"), registry=registry
         )
-        self._seconds = Histogram(
+        seconds = Histogram(
             "roformer_request_seconds",
             "Time of requests",
             ("route",),
             registry=registry,
         )
+        # There are few routes and statuses; to look up labels takes a lock.
+        self._count = functools.cache(
+            lambda route, status: requests.labels(route, status).inc
+        )
+        self._observe = functools.cache(lambda route: seconds.labels(route).observe)
         self._batches = Histogram(
             "roformer_batch_texts",
             "Texts that are computed together",
@@ -88,7 +94,7 @@ class Metrics:
             finally:
                 # Paths without a route share one name: there are too many.
                 route = getattr(scope.get("route"), "path", "other")
-                self._requests.labels(route, status).inc()
-                self._seconds.labels(route).observe(time.perf_counter() - start)
+                self._count(route, status)()
+                self._observe(route)(time.perf_counter() - start)
 
         return call

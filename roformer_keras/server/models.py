@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import gc
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from roformer_keras.types import Engine
 from roformer_keras.verbs.embed import Embed, VectorVerb
 from roformer_keras.verbs.fill_mask import FillMask
 from roformer_keras.verbs.registry import VERBS
-from roformer_keras.verbs.sources import load_source
+from roformer_keras.verbs.sources import GENERATOR, load_source
 from roformer_keras.verbs.verb import Row, Verb
 from roformer_keras.verbs.writing import Generate, Paraphrase, WritingVerb
 
+_SWITCH_INTERVAL = 0.0005
 _TEXT = "今天天气不错"
 # Names of verbs in `/v1/models` and on the page.
 _ABILITIES = {
@@ -61,6 +63,10 @@ def load_to_serve(
     """
     model = ServedModel(source, engine, max_length)
     model.warm_up()
+    model.fix()
+    # A thread that has computed waits for at most so many seconds for Python's lock,
+    # which the thread of the requests has.
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     # What is there now stays. To look through it for garbage takes TensorFlow's process
     # a third of a second, in which nobody is answered.
     gc.collect()
@@ -124,7 +130,9 @@ class ServedModel:
 
     def verb(self, name: str, **options: Any) -> Verb:
         """A verb with the options of a request."""
-        return dataclasses.replace(self.verbs[name], **options)
+        verb = self.verbs[name]
+        # To check all options again takes longer than the rest of a small request.
+        return dataclasses.replace(verb, **options) if options else verb
 
     def answer(self, verb: Verb, rows: Sequence[Row], **more: Any) -> list[dict]:
         """The answers of a verb to rows, by the names of its columns.
@@ -250,6 +258,13 @@ class ServedModel:
                 self.answer(verb, [(short,), (short * 4,)])
             for text in single:
                 self.answer(verb, [(f"{text}{mask}",) * count])
+
+    def fix(self) -> None:
+        """Takes the model not to change any more, so that it is not compared."""
+        if self._loaded.name != GENERATOR:
+            from roformer_keras.inference import fix_model
+
+            fix_model(self._model)
 
 
 def _known_text(tokenizer):

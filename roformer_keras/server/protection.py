@@ -8,10 +8,9 @@ import secrets
 from collections.abc import Collection
 from typing import Any
 
-from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from roformer_keras.server.direct import JSONAnswer
 from roformer_keras.server.errors import Refusal
 from roformer_keras.server.options import ServerOptions
 
@@ -20,6 +19,9 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 # asks for the key.
 _OPEN = ("/", "/health", "/ready", "/page.css", "/page.js")
 _MOST_OF_HEAD = 64 * 1024
+# Bytes that are written together.
+_MOST_JOINED = 64 * 1024
+_PORT = re.compile(r":\d*$")
 
 
 def host_names(
@@ -68,14 +70,15 @@ class Guard:
             await self._app(scope, receive, send)
             return
         try:
-            headers = Headers(scope=scope)
+            # Of several of a name the first counts.
+            headers = dict(reversed([*scope["headers"]]))
             self._check_host(headers)
             self._check_key(scope["path"], headers)
             body = await self._read(headers, receive)
         except Refusal as refusal:
             # What is left of the body is not read: the connection ends.
             sent = {**refusal.headers, "Connection": "close"}
-            answer = JSONResponse(refusal.content, refusal.status, sent)
+            answer = JSONAnswer(refusal.content, refusal.status, sent)
             await answer(scope, receive, send)
             return
         if body is None:
@@ -90,8 +93,11 @@ class Guard:
         await self._app(scope, receive_body, send)
 
     def _check_host(self, headers):
-        host = re.sub(r":\d*$", "", headers.get("host", "")).lower()
-        if self._hosts is not None and host not in self._hosts:
+        if self._hosts is None:
+            return
+        sent = headers.get(b"host", b"").decode("latin-1")
+        host = _PORT.sub("", sent).lower()
+        if host not in self._hosts:
             raise Refusal(
                 421,
                 "this server is called by the name localhost, or one that it was "
@@ -102,8 +108,7 @@ class Guard:
     def _check_key(self, path, headers):
         if self._key is None or path in _OPEN:
             return
-        sent = headers.get("authorization", "").encode("latin-1")
-        if not secrets.compare_digest(sent, self._key):
+        if not secrets.compare_digest(headers.get(b"authorization", b""), self._key):
             raise Refusal(
                 401,
                 "the server wants its key: send the header Authorization: Bearer KEY",
@@ -114,8 +119,8 @@ class Guard:
         """The body; None if the client has gone."""
         maximum = self._options.max_body
         too_large = Refusal(413, f"a request may have at most {maximum} bytes")
-        length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length[:20]) > maximum:
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length[:20]) > maximum:
             raise too_large
         body = bytearray()
         try:
@@ -148,7 +153,7 @@ class _Protocol(HttpToolsProtocol):
     _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport):
-        super().connection_made(transport)
+        super().connection_made(_JoinedWrites(transport, self.loop))
         if len(self.connections) > self.options.max_connections:
             transport.close()
             return
@@ -229,3 +234,38 @@ def make_protocol(options: ServerOptions) -> type[HttpToolsProtocol]:
             a request, and to read some of an answer.
     """
     return type("Protocol", (_Protocol,), {"options": options})
+
+
+class _JoinedWrites:
+    """A transport that sends what is written without a pause together.
+
+    Head and body of an answer are one packet then, for which its client wakes up once.
+    """
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop):
+        self._transport, self._loop = transport, loop
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def __getattr__(self, name):
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._parts:
+            self._loop.call_soon(self._send)
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size > _MOST_JOINED:
+            self._send()
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size() + self._size
+
+    def _send(self):
+        parts, self._parts, self._size = self._parts, [], 0
+        if parts:
+            self._transport.write(b"".join(parts))

@@ -23,6 +23,7 @@ from roformer_keras.server.protection import host_names
 from roformer_keras.server.run import find_address
 
 TEXTS = ["今天天气不错", "我爱北京", "你好"]
+JSON_TYPE = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +60,54 @@ def test_embeddings_are_those_of_encode(sim, encoding):
     assert answer["model"] == SIM.name
     # With [CLS] and [SEP] of each.
     assert answer["usage"]["prompt_tokens"] == 6 + 4 + 2 + 3 * 2
+
+
+def test_requests_that_break_no_rule_are_answered_without_fastapi(sim, monkeypatch):
+    def content(**request):
+        answer = sim.post("/v1/embeddings", **request)
+        assert answer.status_code == 200, answer.text
+        return answer.content
+
+    plain = content(json={"input": "今天"})
+    # Python reads this JSON, and pydantic does not.
+    other = content(content='{"input": "今天"}'.encode("utf-16"), headers=JSON_TYPE)
+    assert other == plain
+    monkeypatch.setattr("fastapi.routing.APIRoute.handle", None)
+    assert content(json={"input": "今天"}) == plain
+    typed = {"Content-Type": "application/json; charset=utf-8"}
+    assert content(content='{"input": "今天"}'.encode(), headers=typed) == plain
+
+
+def test_a_fault_is_logged_and_the_server_goes_on():
+    served = ServedModel(SIM)
+    vectors_of, faults = served.vectors, [ZeroDivisionError("a fault")]
+
+    def vectors(texts):
+        if faults:
+            raise faults.pop()
+        return vectors_of(texts)
+
+    served.vectors = vectors
+    app = create_app(served)
+    with TestClient(app) as client:
+        # The server of the application logs it.
+        with pytest.raises(ZeroDivisionError, match="a fault"):
+            client.post("/v1/embeddings", json={"input": "今天"})
+        post(client, "/v1/embeddings", input="今天")
+    faults.append(ZeroDivisionError("a fault"))
+    with client_of(served) as client:
+        error = post(client, "/v1/embeddings", 500, input="今天")["error"]
+        assert "its log says why" in error["message"]
+        assert 'route="/v1/embeddings",status="500"' in client.get("/metrics").text
+
+
+def test_a_model_that_is_served_is_not_compared(monkeypatch):
+    served = ServedModel(SIM, engine="openvino")
+    expected = served.vectors(TEXTS)
+    served.fix()
+    monkeypatch.setattr("roformer_keras.inference.Structure.has_changed", None)
+    monkeypatch.setattr("roformer_keras.compiled.WeightValues.now", None)
+    np.testing.assert_array_equal(served.vectors(TEXTS), expected)
 
 
 def test_a_sim_compares_and_finds_similar_sentences(sim):

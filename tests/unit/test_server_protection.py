@@ -9,6 +9,7 @@ import time
 import pytest
 import uvicorn
 from common import run_main
+from uvicorn.server import ServerState
 
 from roformer_keras.server.options import ServerOptions
 from roformer_keras.server.protection import Guard, host_names, make_protocol
@@ -59,6 +60,34 @@ def test_a_client_may_read_slowly_but_not_stop(stops):
                 received += len(part)
                 time.sleep(0.015)
     assert (received >= len(BODY)) == (not stops)
+
+
+def test_head_and_body_of_an_answer_are_one_packet():
+    sent = []
+
+    async def answer(scope, receive, send):
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    class Transport(asyncio.Transport):
+        write = staticmethod(sent.append)
+        close = staticmethod(lambda: None)
+        get_write_buffer_size = staticmethod(lambda: 0)
+        is_closing = staticmethod(lambda: False)
+
+    async def ask():
+        config = uvicorn.Config(answer, log_level="critical", lifespan="off")
+        config.load()
+        protocol = make_protocol(ServerOptions())(config, ServerState(), {})
+        protocol.connection_made(Transport())
+        protocol.data_received(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await asyncio.sleep(0.01)
+        protocol.connection_lost(None)
+
+    asyncio.run(ask())
+    (packet,) = sent
+    assert packet.startswith(b"HTTP/1.1 200") and packet.endswith(b"\r\n\r\nok")
 
 
 @pytest.mark.parametrize(
