@@ -1,6 +1,7 @@
 """Tables of the docs from the figures of `python -m tools.benchmark`."""
 
 import statistics
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -186,6 +187,49 @@ def scripts_table(figures):
     both = ["bert4keras, s", "here, s", "ratio"]
     again = [f"once more: {both[0]}", *both[1:]]
     return markdown(["script", *both, *again], lines)
+
+
+SERVING_COLUMNS = (
+    "clients",
+    "texts/s",
+    "texts of a batch",
+    "`encode`, texts/s",
+    "share",
+    "p50, p99 in ms",
+    "CPU of server, clients, `encode`",
+    "MB of the server",
+)
+
+
+def serving_row(title, case):
+    """Medians of turns; each rate is compared with that of `encode` before it."""
+    turns = case["turns"]
+
+    def median(run, key):
+        return show(statistics.median(turn[key] for turn in turns[run]))
+
+    # Seconds for a text, as `ratios` takes them.
+    figures = {
+        run: {"seconds": [1 / turn["rate"] for turn in own]}
+        for run, own in turns.items()
+    }
+    failed = Counter()
+    for turn in turns["serve"]:
+        failed.update(turn["statuses"])
+    del failed["200"]
+    rate = median("serve", "rate")
+    cpus = [("serve", "server cpu"), ("serve", "cpu"), ("encode", "cpu")]
+    return [
+        title,
+        case["clients"],
+        f"{rate}, failed: {dict(failed)}" if failed else rate,
+        show(case["texts of a batch"]),
+        median("encode", "rate"),
+        show_ratios(ratios(figures, "serve", "encode")),
+        f"{median('serve', 'p50')}, {median('serve', 'p99')}",
+        ", ".join(median(*cpu) for cpu in cpus),
+        " to ".join(map(str, case["MB"])),
+    ]
 
 
 def show_run(run, unit):

@@ -26,7 +26,6 @@ import random
 import re
 import resource
 import socket
-import statistics
 import subprocess
 import sys
 import time
@@ -38,16 +37,8 @@ import numpy as np
 import uvloop
 
 from tools import ROOT
-from tools.benchmarks.harness import (
-    Benchmark,
-    Run,
-    Side,
-    make_parser,
-    ratios,
-    show,
-    show_ratios,
-    take_turns,
-)
+from tools.benchmarks.figure_tables import SERVING_COLUMNS, serving_row
+from tools.benchmarks.harness import Benchmark, Run, Side, make_parser, take_turns
 from tools.commands import command
 from tools.tables import print_table
 
@@ -95,58 +86,15 @@ def measure(benchmark, part):
                 before = batches(port), memory_mb(process.pid)
                 turns = take_turns(benchmark, runs, f"{name}, {clients} clients")
                 batch, memory = batches(port) - before[0], memory_mb(process.pid)
-                for turn in turns["serve"]:
-                    # `measure` says how long the whole job took.
-                    turn["clients"] = clients
                 figures[f"{name}, {clients} clients"] = case = {
+                    "clients": clients,
                     "turns": turns,
                     "texts of a batch": float(batch[0] / batch[1]),
                     "MB": [before[1], memory],
                 }
-                rows.append(row_of(name, clients, case))
-    print_table(part, COLUMNS, rows)
+                rows.append(serving_row(name, case))
+    print_table(part, SERVING_COLUMNS, rows)
     return figures
-
-
-COLUMNS = (
-    "clients",
-    "texts/s",
-    "of a batch",
-    "`encode`, texts/s",
-    "share",
-    "p50, p99 in ms",
-    "CPU of server, clients, `encode`",
-    "MB of the server",
-)
-
-
-def row_of(name, clients, case):
-    """Medians of turns; each rate is compared with that of `encode` before it."""
-    turns = case["turns"]
-    # Seconds for a text, as `ratios` takes them.
-    figures = {
-        run: {"seconds": [1 / turn["rate"] for turn in own]}
-        for run, own in turns.items()
-    }
-
-    def median(run, key):
-        return show(statistics.median(turn[key] for turn in turns[run]))
-
-    statuses = sum((Counter(turn["statuses"]) for turn in turns["serve"]), Counter())
-    failed = {status: n for status, n in statuses.items() if status != "200"}
-    rate = median("serve", "rate")
-    cpus = [("serve", "server cpu"), ("serve", "cpu"), ("encode", "cpu")]
-    return [
-        name,
-        clients,
-        f"{rate}, and {failed}" if failed else rate,
-        show(case["texts of a batch"]),
-        median("encode", "rate"),
-        show_ratios(ratios(figures, "serve", "encode")),
-        f"{median('serve', 'p50')}, {median('serve', 'p99')}",
-        ", ".join(median(*cpu) for cpu in cpus),
-        " to ".join(map(str, case["MB"])),
-    ]
 
 
 # === The server ===
