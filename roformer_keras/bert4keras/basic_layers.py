@@ -86,7 +86,14 @@ class Concatenate1D(Layer):
         return ops.concatenate(masks, axis=1)
 
 
-class _Raw(Layer):
+class _WithoutMask(Layer):
+    """A base of layers whose outputs have no positions that a mask could hide."""
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        return None
+
+
+class _Raw(_WithoutMask):
     """A base of layers that take ids in float32, which must not be rounded."""
 
     def __init__(self, **kwargs: Any):
@@ -100,9 +107,6 @@ class LanguageModelMask(_Raw):
     def call(self, inputs: Any) -> Any:
         return causal_mask(ops.shape(inputs)[1])[0, 0]
 
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        return None
-
 
 @_serializable
 class UnifiedLanguageModelMask(_Raw):
@@ -110,9 +114,6 @@ class UnifiedLanguageModelMask(_Raw):
 
     def call(self, inputs: Any) -> Any:
         return unilm_mask(inputs)[:, 0]
-
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        return None
 
 
 # === Small layers ===
@@ -171,14 +172,11 @@ class BiasAdd(Layer):
 
 
 @_serializable
-class FirstToken(Layer):
+class FirstToken(_WithoutMask):
     """The vector of the first position: `(batch, dim)` of `(batch, length, dim)`."""
 
     def call(self, inputs: Any) -> Any:
         return inputs[:, 0]
-
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        return None
 
 
 # === Parts of a batch ===

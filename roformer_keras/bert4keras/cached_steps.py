@@ -15,6 +15,7 @@ from keras import ops
 
 from roformer_keras import quirks
 from roformer_keras.bert4keras import layers as own
+from roformer_keras.bert4keras.block_layers import MultiHeadAttention
 from roformer_keras.compiled import Compiled
 from roformer_keras.inference import fill_rows
 
@@ -39,7 +40,7 @@ class _Graph(NamedTuple):
         segments: number of the input of the UniLM mask, or None for a causal one.
     """
 
-    attentions: list[own.MultiHeadAttention]
+    attentions: list[MultiHeadAttention]
     sequences: list[int]
     tokens: int
     segments: int | None
@@ -226,7 +227,7 @@ def _read_graph(model) -> _Graph | None:
         for i, x in enumerate(model.inputs)
         if len(x.shape) == 2 and x.shape[1] is None
     ]
-    attentions: list[own.MultiHeadAttention] = []
+    attentions: list[MultiHeadAttention] = []
     tokens: set[int | None] = set()
     masks: set[int | None] = set()
     for node in nodes:

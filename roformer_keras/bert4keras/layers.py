@@ -7,68 +7,35 @@ layer, for the files that its users saved.
 
 from typing import Any
 
+from roformer_keras.bert4keras import (
+    basic_layers,
+    block_layers,
+    embedding_layers,
+    loss_layer,
+    structured_layers,
+)
 from roformer_keras.bert4keras.backend import keras
-from roformer_keras.bert4keras.basic_layers import (
-    Add,
-    BatchConcat,
-    BatchSplit,
-    BiasAdd,
-    Concatenate1D,
-    FirstToken,
-    GlobalMaxPooling1D,
-    LanguageModelMask,
-    Layer,
-    ScaleOffset,
-    UnifiedLanguageModelMask,
-    join_masks,
-)
-from roformer_keras.bert4keras.block_layers import (
-    FeedForward,
-    LayerNormalization,
-    MultiHeadAttention,
-)
-from roformer_keras.bert4keras.embedding_layers import (
-    Embedding,
-    PositionEmbedding,
-    SinusoidalPositionEmbedding,
-)
-from roformer_keras.bert4keras.loss_layer import Loss
-from roformer_keras.bert4keras.structured_layers import (
-    ConditionalRandomField,
-    EfficientGlobalPointer,
-    GlobalPointer,
-    MaximumEntropyMarkovModel,
-)
+from roformer_keras.bert4keras.basic_layers import Layer, join_masks
 from roformer_keras.errors import ConfigurationError
 
 GlobalAveragePooling1D = keras.layers.GlobalAveragePooling1D
 
+_MODULES = (
+    basic_layers,
+    block_layers,
+    embedding_layers,
+    loss_layer,
+    structured_layers,
+)
 custom_objects: dict[str, Any] = {
-    layer.__name__: layer
-    for layer in (
-        Add,
-        BatchConcat,
-        BatchSplit,
-        BiasAdd,
-        Concatenate1D,
-        ConditionalRandomField,
-        EfficientGlobalPointer,
-        Embedding,
-        FeedForward,
-        FirstToken,
-        GlobalMaxPooling1D,
-        GlobalPointer,
-        LanguageModelMask,
-        LayerNormalization,
-        Loss,
-        MaximumEntropyMarkovModel,
-        MultiHeadAttention,
-        PositionEmbedding,
-        ScaleOffset,
-        SinusoidalPositionEmbedding,
-        UnifiedLanguageModelMask,
-    )
+    name: value
+    for module in _MODULES
+    for name, value in sorted(vars(module).items())
+    if getattr(value, "__module__", None) == module.__name__
+    and name[0].isupper()
+    and value is not Layer
 }
+globals().update(custom_objects)
 # bert4keras's module has all layers of Keras as well.
 __all__ = ["Layer", "join_masks", "keras", *custom_objects]
 __all__ += [x for x in dir(keras.layers) if x[0].isupper() and x not in __all__]

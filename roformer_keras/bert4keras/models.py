@@ -65,17 +65,21 @@ MODELS: dict[str, type[Transformer]] = {
 }
 
 
+class _Writer:
+    """A mixin of models that predict tokens, whatever their arguments say."""
+
+    with_mlm: Any
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.with_mlm = self.with_mlm or True
+
+
 def extend_with_language_model(BaseModel: type[Transformer]) -> type[Transformer]:
-    """A class of models that see only what stands before."""
+    """A class of models that see only what stands before, and predict what is next."""
 
-    class LanguageModel(LM_Mask, BaseModel):  # type: ignore[misc, valid-type]
-        """Sees only what stands before, and predicts the next token."""
-
-        with_mlm: Any
-
-        def __init__(self, *args: Any, **kwargs: Any):
-            super().__init__(*args, **kwargs)
-            self.with_mlm = self.with_mlm or True
+    class LanguageModel(_Writer, LM_Mask, BaseModel):  # type: ignore[misc, valid-type]
+        pass
 
     return LanguageModel
 
@@ -83,16 +87,10 @@ def extend_with_language_model(BaseModel: type[Transformer]) -> type[Transformer
 def extend_with_unified_language_model(
     BaseModel: type[Transformer],
 ) -> type[Transformer]:
-    """A class of models that write a second segment after a first."""
+    """A class of models that see a first segment, and write a second after it."""
 
-    class UnifiedLanguageModel(UniLM_Mask, BaseModel):  # type: ignore[misc, valid-type]
-        """Sees the first segment, and of the second what stands before."""
-
-        with_mlm: Any
-
-        def __init__(self, *args: Any, **kwargs: Any):
-            super().__init__(*args, **kwargs)
-            self.with_mlm = self.with_mlm or True
+    class UnifiedLanguageModel(_Writer, UniLM_Mask, BaseModel):  # type: ignore[misc, valid-type]
+        pass
 
     return UnifiedLanguageModel
 

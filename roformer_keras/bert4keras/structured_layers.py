@@ -25,8 +25,23 @@ def _tags(y_true, scores):
     return ops.reshape(ops.cast(y_true, "int32"), ops.shape(scores)[:-1])
 
 
+class _OneHotTags(NodeTensors):
+    """A base of layers whose loss and accuracy take one-hot tags as well."""
+
+    sparse_loss: Any
+    sparse_accuracy: Any
+
+    def dense_loss(self, y_true: Any, y_pred: Any) -> Any:
+        """`sparse_loss` of one-hot tags `(batch, length, num_tags)`."""
+        return self.sparse_loss(ops.argmax(y_true, axis=2), y_pred)
+
+    def dense_accuracy(self, y_true: Any, y_pred: Any) -> Any:
+        """`sparse_accuracy` of one-hot tags."""
+        return self.sparse_accuracy(ops.argmax(y_true, axis=2), y_pred)
+
+
 @_serializable
-class ConditionalRandomField(NodeTensors, _ConditionalRandomField):
+class ConditionalRandomField(_OneHotTags, _ConditionalRandomField):
     """A conditional random field, whose loss is given to `compile`.
 
     Args:
@@ -50,20 +65,12 @@ class ConditionalRandomField(NodeTensors, _ConditionalRandomField):
         """The loss of tags `(batch, length)`: float `(batch,)`."""
         return self.loss(_tags(y_true, y_pred), y_pred)
 
-    def dense_loss(self, y_true: Any, y_pred: Any) -> Any:
-        """The loss of one-hot tags `(batch, length, num_tags)`: float `(batch,)`."""
-        return self.loss(ops.argmax(y_true, axis=2), y_pred)
-
     def sparse_accuracy(self, y_true: Any, y_pred: Any) -> Any:
         """The share of visible positions where the tag scores best."""
         visible = ops.cast(_visible(y_pred), "float32")
         best = ops.cast(ops.argmax(y_pred, axis=2), "int32")
         is_right = ops.cast(ops.equal(_tags(y_true, y_pred), best), "float32")
         return ops.sum(is_right * visible) / ops.sum(visible)
-
-    def dense_accuracy(self, y_true: Any, y_pred: Any) -> Any:
-        """`sparse_accuracy` of one-hot tags."""
-        return self.sparse_accuracy(ops.argmax(y_true, axis=2), y_pred)
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
@@ -72,7 +79,7 @@ class ConditionalRandomField(NodeTensors, _ConditionalRandomField):
 
 
 @_serializable
-class MaximumEntropyMarkovModel(NodeTensors, keras.layers.Layer):
+class MaximumEntropyMarkovModel(_OneHotTags, keras.layers.Layer):
     """Tags that depend on the one before, and in the other direction on the one after.
 
     Args:
@@ -162,10 +169,6 @@ class MaximumEntropyMarkovModel(NodeTensors, keras.layers.Layer):
         both = (self.basic_loss(y_true, y_pred, back) for back in (False, True))
         return sum(both) / 2
 
-    def dense_loss(self, y_true: Any, y_pred: Any) -> Any:
-        """`sparse_loss` of one-hot tags."""
-        return self.sparse_loss(ops.argmax(y_true, axis=2), y_pred)
-
     def basic_accuracy(
         self, y_true: Any, y_pred: Any, go_backwards: bool = False
     ) -> Any:
@@ -180,10 +183,6 @@ class MaximumEntropyMarkovModel(NodeTensors, keras.layers.Layer):
         """The mean share of right tags of both directions."""
         both = (self.basic_accuracy(y_true, y_pred, back) for back in (False, True))
         return sum(both) / 2
-
-    def dense_accuracy(self, y_true: Any, y_pred: Any) -> Any:
-        """`sparse_accuracy` of one-hot tags."""
-        return self.sparse_accuracy(ops.argmax(y_true, axis=2), y_pred)
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()

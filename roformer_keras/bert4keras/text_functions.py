@@ -250,17 +250,11 @@ class open:
         """Writes a text."""
         self.file.write(self._as_text(text))
 
-    def flush(self) -> None:
-        """Writes what is held back."""
-        self.file.flush()
-
-    def close(self) -> None:
-        """Closes the file."""
-        self.file.close()
-
-    def tell(self) -> int:
-        """The position in the file."""
-        return self.file.tell()
+    def __getattr__(self, name: str) -> Any:
+        # Such as `tell` and `close`.
+        if name in ("file", "offsets"):
+            raise AttributeError(name)
+        return getattr(self.file, name)
 
     def seek(self, offset: int = 0) -> int:
         """Moves to a position."""
