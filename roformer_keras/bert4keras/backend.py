@@ -9,6 +9,7 @@ from keras import ops
 from roformer_keras import quirks
 from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.bert4keras.keras2 import keras
+from roformer_keras.bert4keras.keras2_layers import join_masks
 from roformer_keras.bert4keras.keras2_models import model_of_loss
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import (
@@ -225,17 +226,17 @@ def sequence_masking(
         return_mask: bool. Whether to return the mask too, as it was applied.
     """
     value = float(value) if isinstance(value, str) else value
-    visible = None
+    masks = []
     if mask is not None:
         ndim = len(x.shape)
         mask = ops.cast(mask, "bool")
         for place in axis if isinstance(axis, list) else [1 if axis is None else axis]:
-            along = align(mask, [0, place % ndim], ndim)
-            visible = along if visible is None else ops.logical_and(visible, along)
+            masks.append(align(mask, [0, place % ndim], ndim))
     if bias is not None and K.dtype(bias) == "bool":
-        visible = bias if visible is None else ops.logical_and(visible, bias)
+        masks.append(bias)
     elif bias is not None:
         x = x + bias
+    visible = join_masks(masks)
     if visible is not None:
         x = ops.where(visible, x, ops.cast(value, x.dtype))
     return (x, visible) if return_mask else x

@@ -135,14 +135,11 @@ class ScaleOffset(Layer):
 
     def build(self, input_shape: Any) -> None:
         self.beta = self.gamma = None
+        shape = (input_shape[-1],)
         if self.offset:
-            self.beta = self.add_weight(
-                name="beta", shape=(input_shape[-1],), initializer="zeros"
-            )
+            self.beta = self.add_weight(shape, initializer="zeros", name="beta")
         if self.scale:
-            self.gamma = self.add_weight(
-                name="gamma", shape=(input_shape[-1],), initializer="ones"
-            )
+            self.gamma = self.add_weight(shape, initializer="ones", name="gamma")
 
     def call(self, inputs: Any) -> Any:
         x = inputs * self.gamma if self.scale else inputs
@@ -160,9 +157,8 @@ class BiasAdd(Layer):
     """An addend for each feature."""
 
     def build(self, input_shape: Any) -> None:
-        self.bias = self.add_weight(
-            name="bias", shape=(input_shape[-1],), initializer="zeros"
-        )
+        shape = (input_shape[-1],)
+        self.bias = self.add_weight(shape, initializer="zeros", name="bias")
 
     def call(self, inputs: Any) -> Any:
         return inputs + self.bias

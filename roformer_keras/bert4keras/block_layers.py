@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from roformer_keras.bert4keras import backend as _backend
-from roformer_keras.bert4keras.keras2_layers import NodeTensors
+from roformer_keras.bert4keras.keras2_layers import NodeTensors, join_masks
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import FeedForward as _FeedForward
 from roformer_keras.layers import LayerNorm, RMSNorm, RoPEAttention, apply_rotary
@@ -112,11 +112,7 @@ class MultiHeadAttention(NodeTensors, RoPEAttention):
             if _backend.K.dtype(extra_bias) != "bool":
                 bias = extra_bias if bias is None else bias + extra_bias
             else:
-                visible = (
-                    extra_bias
-                    if visible is None
-                    else ops.logical_and(visible, extra_bias)
-                )
+                visible = join_masks([visible, extra_bias])
         if p_bias not in (None, "rotary"):
             raise ConfigurationError(f"p_bias must be None or 'rotary', got {p_bias!r}")
         output = super().call(
@@ -157,15 +153,11 @@ class MultiHeadAttention(NodeTensors, RoPEAttention):
         )
 
     def _heads(self, x):
-        shape = ops.shape
+        projections = (self.query, self.key, self.value)
+        sizes = (self.key_size, self.key_size, self.head_size)
         return (
-            ops.reshape(dense(one), (*shape(one)[:2], self.heads, size))
-            for one, dense, size in zip(
-                x,
-                (self.query, self.key, self.value),
-                (self.key_size, self.key_size, self.head_size),
-                strict=True,
-            )
+            ops.reshape(dense(one), (*ops.shape(one)[:2], self.heads, size))
+            for one, dense, size in zip(x, projections, sizes, strict=True)
         )
 
     def _rotated(self, query, key, position_ids, start=0):
@@ -293,13 +285,9 @@ class LayerNormalization(NodeTensors, LayerNorm):
         dim = shape[-1]
         self.gamma = self.beta = None
         if self.offset:
-            self.beta = self.add_weight(
-                shape=(dim,), initializer="zeros", name="beta", autocast=False
-            )
+            self.beta = self.add_weight((dim,), "zeros", name="beta", autocast=False)
         if self.scale:
-            self.gamma = self.add_weight(
-                shape=(dim,), initializer="ones", name="gamma", autocast=False
-            )
+            self.gamma = self.add_weight((dim,), "ones", name="gamma", autocast=False)
         if not self.conditional:
             return
         (width,) = condition

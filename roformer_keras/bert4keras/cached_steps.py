@@ -15,7 +15,6 @@ from keras import ops
 
 from roformer_keras import quirks
 from roformer_keras.bert4keras import layers as own
-from roformer_keras.bert4keras.block_layers import MultiHeadAttention
 from roformer_keras.compiled import Compiled
 from roformer_keras.inference import fill_rows
 
@@ -27,6 +26,7 @@ _BY_POSITION: tuple[type, ...] = (
     *(own.ScaleOffset, keras.layers.Activation, keras.layers.Add, keras.layers.Dense),
     *(keras.layers.Dropout, keras.layers.Embedding, keras.layers.InputLayer),
 )
+_POSITIONS = (own.SinusoidalPositionEmbedding, own.PositionEmbedding)
 _MASKS = (own.LanguageModelMask, own.UnifiedLanguageModelMask)
 
 
@@ -40,7 +40,7 @@ class _Graph(NamedTuple):
         segments: number of the input of the UniLM mask, or None for a causal one.
     """
 
-    attentions: list[MultiHeadAttention]
+    attentions: list[own.MultiHeadAttention]
     sequences: list[int]
     tokens: int
     segments: int | None
@@ -92,16 +92,11 @@ class CachedSteps:
         self._make_room(batch, length, origins)
         if start == 0:
             padded = -(-length // _STEP) * _STEP
-            inputs = [
-                np.pad(x, [(0, 0), (0, padded - length)])
-                if i in self._graph.sequences
-                else x
-                for i, x in enumerate(inputs)
-            ]
-        arrays = [
-            x[:, start:] if i in self._graph.sequences else x
-            for i, x in enumerate(inputs)
-        ]
+            for i in self._graph.sequences:
+                inputs[i] = np.pad(inputs[i], [(0, 0), (0, padded - length)])
+        arrays = list(inputs)
+        for i in self._graph.sequences:
+            arrays[i] = inputs[i][:, start:]
         computed = arrays[self._graph.sequences[0]].shape[1]
         visible = self._visible(tokens, start, computed)
         outputs, self._caches = self._compute(
@@ -213,8 +208,7 @@ def _row_keys(tokens, rows):
 
 
 def _counts_positions(operation):
-    kinds = (own.SinusoidalPositionEmbedding, own.PositionEmbedding)
-    return isinstance(operation, kinds) and not operation.custom_position_ids
+    return isinstance(operation, _POSITIONS) and not operation.custom_position_ids
 
 
 def _read_graph(model) -> _Graph | None:
@@ -222,12 +216,9 @@ def _read_graph(model) -> _Graph | None:
     if nodes is None:
         return None
     numbers = {id(x): i for i, x in enumerate(model.inputs)}
-    sequences = [
-        i
-        for i, x in enumerate(model.inputs)
-        if len(x.shape) == 2 and x.shape[1] is None
-    ]
-    attentions: list[MultiHeadAttention] = []
+    shapes = [x.shape for x in model.inputs]
+    sequences = [i for i, x in enumerate(shapes) if len(x) == 2 and x[1] is None]
+    attentions: list[own.MultiHeadAttention] = []
     tokens: set[int | None] = set()
     masks: set[int | None] = set()
     for node in nodes:
@@ -251,15 +242,7 @@ def _read_graph(model) -> _Graph | None:
         elif isinstance(operation, keras.layers.Reshape):
             if tensors[0].shape[1] is None:
                 return None
-        elif not isinstance(
-            operation,
-            (
-                *_BY_POSITION,
-                own.Loss,
-                own.SinusoidalPositionEmbedding,
-                own.PositionEmbedding,
-            ),
-        ):
+        elif not isinstance(operation, (*_BY_POSITION, *_POSITIONS, own.Loss)):
             return None
     sizes = [x.shape for x in model.outputs]
     by_position = all(len(size) == 3 and size[1] is None for size in sizes)

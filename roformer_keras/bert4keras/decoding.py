@@ -148,16 +148,11 @@ class AutoRegressiveDecoder:
             temperature: float above 0.
             min_ends: int. How many end tokens end a text.
         """
+        predict: Any = self.predict  # As `wraps` decorates it.
         rows = self._start(inputs)
         output_ids, totals = self.first_output_ids, np.zeros(1)
         for step in range(self.maxlen):
-            scores, states = self.predict(
-                rows,
-                output_ids,
-                states,
-                temperature,
-                "logits",  # type: ignore[call-arg]
-            )
+            scores, states = predict(rows, output_ids, states, temperature, "logits")
             if step == 0:
                 rows = [np.repeat(one, topk, axis=0) for one in rows]
             scores = totals[:, None] + scores
@@ -195,18 +190,13 @@ class AutoRegressiveDecoder:
             topp: float. Draws among the most probable that together have this
                 probability, with the one that reaches it.
         """
+        predict: Any = self.predict  # As `wraps` decorates it.
         rows = self._start(inputs)
         output_ids = self.first_output_ids
         results: list[np.ndarray] = []
         for step in range(self.maxlen):
-            probabilities, states = self.predict(
-                rows,
-                output_ids,
-                states,
-                temperature,
-                "probas",  # type: ignore[call-arg]
-            )
-            probabilities = _normalised(probabilities)
+            drawn_from = predict(rows, output_ids, states, temperature, "probas")
+            probabilities, states = _normalised(drawn_from[0]), drawn_from[1]
             if step == 0:
                 probabilities = np.repeat(probabilities, n, axis=0)
                 rows = [np.repeat(one, n, axis=0) for one in rows]

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.bert4keras.basic_layers import Layer
 from roformer_keras.bert4keras.keras2_layers import NodeTensors
 from roformer_keras.errors import ConfigurationError
@@ -97,18 +98,13 @@ class PositionEmbedding(Layer):
 
     def call(self, inputs: Any) -> Any:
         if self.custom_position_ids:
-            inputs, position_ids = inputs
-            positions = ops.take(
-                self.embeddings, ops.cast(position_ids, "int32"), axis=0
-            )
-        else:
-            positions = self.embeddings[None, : ops.shape(inputs)[1]]
+            return self.at(*inputs)
+        positions = self.embeddings[None, : ops.shape(inputs)[1]]
         return _merged(inputs, positions, self.merge_mode)
 
     def at(self, inputs: Any, position_ids: Any) -> Any:
-        """The layer's output for inputs at positions `(1, length)`."""
-        position_ids = ops.cast(position_ids, "int32")
-        positions = ops.take(self.embeddings, position_ids, axis=0)
+        """The layer's output for inputs at positions `(batch or 1, length)`."""
+        positions = K.gather(self.embeddings, position_ids)
         return _merged(inputs, positions, self.merge_mode)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:

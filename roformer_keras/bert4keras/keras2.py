@@ -12,20 +12,15 @@ their imports of Keras:
 
 Models:
 
-- `fit`, `predict` and `evaluate` take generators and lists of lists, and do not wait,
-  see `data.adapters`; `fit_generator`, `predict_generator` and `evaluate_generator` are
-  their other names. A thread reads `max_queue_size` batches ahead, and with
-  `workers=0` none.
+- `fit`, `predict` and `evaluate`, or `fit_generator` and so on, take generators and
+  lists of lists. A thread reads `max_queue_size` batches ahead; none with `workers=0`.
 - `compile` settles which weights are trained: `layer.trainable = False` after it
   counts for models that are compiled later.
-- The target of a single output may be a dict with the name of its layer.
-- `Model(inputs, [x])` has the output `x`, and not a list of one.
-- `save_weights` and `load_weights` take any file name, see `weight_files`.
-- `save` takes any file name, and with `save_format="tf"` writes a folder of TensorFlow;
-  `keras.models.load_model` reads both again. What Keras could not read from a `.h5` is
-  refused.
-- In a loss, `search_layer` knows the model that is trained.
-- A script may replace `train_function` of a compiled model, see `train_functions`.
+- The target of a single output may be a dict with the name of its layer, and
+  `Model(inputs, [x])` has the output `x`, and not a list of one.
+- `save_weights`, `load_weights`, `save` and `load_model` take any file name.
+- In a loss, `search_layer` knows the model that is trained; and a script may replace
+  `train_function` of a compiled model, see `train_functions`.
 
 Layers:
 

@@ -192,11 +192,7 @@ class ScriptModel(NodeTensors, _Model):
         save_format: str | None = None,
         **options: Any,
     ) -> None:
-        """As in Keras 2: HDF5 under any name.
-
-        Raises:
-            ConfigurationError: `save_format` is another.
-        """
+        """As in Keras 2: HDF5 under any name; no other `save_format`."""
         from roformer_keras.bert4keras import weight_files
 
         if save_format not in (None, "h5"):
@@ -237,7 +233,6 @@ class ScriptModel(NodeTensors, _Model):
         Raises:
             ConfigurationError: Keras could not read it, or the name belongs to another
                 format.
-            OutputError: it cannot be written.
         """
         name = str(filepath)
         if save_format is not None:
@@ -355,12 +350,7 @@ def _readable(filepath):
 
 
 def _save_folder(model, save, filepath, overwrite):
-    """Writes a SavedModel, as TensorFlow Serving takes it, with the Keras model in it.
-
-    Raises:
-        ConfigurationError: Keras's backend does not write any size of a batch.
-        OutputError: the folder exists and holds something else, or writing failed.
-    """
+    """Writes a SavedModel for TensorFlow Serving, with the Keras model in it."""
     if keras.backend.backend() == "torch":
         raise ConfigurationError(
             "a SavedModel for batches of any size needs the backend TensorFlow or JAX",

@@ -6,6 +6,7 @@ names and arguments follow Keras 2.
 
 # Functions here hide those of Python.
 import builtins
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -96,10 +97,8 @@ def _reduction(name):
 
     def call(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
         if name == "prod" and isinstance(x, tuple):
-            product: Any = 1
-            for size in x:
-                product = product * size
-            return product
+            # Of sizes, which may be tensors.
+            return math.prod(x)
         axis = tuple(axis) if isinstance(axis, list) else axis
         x = _tensor(x)
         if name in ("mean", "std") and dtype(x) == "bool":
@@ -283,53 +282,35 @@ def arange(start: Any, stop: Any = None, step: int = 1, dtype: str = "int32") ->
     return ops.cast(ops.arange(start, stop, step), dtype)
 
 
-def _random(name, shape, first, second, dtype, seed):
-    """Random numbers of a seed, which NumPy draws if it is not given, as in Keras 2.
+def _random(name, **defaults):
+    """A function of random numbers, with two parameters of these names and defaults.
 
-    On TensorFlow they follow Keras 2 without eager execution.
+    NumPy draws a seed that is not given, as in Keras 2. On TensorFlow the numbers
+    follow Keras 2 without eager execution.
     """
-    seed = np.random.randint(10_000_000) if seed is None else seed
-    dtype = dtype or keras.config.floatx()
-    if keras.config.backend() != "tensorflow":
-        return getattr(keras.random, name)(_sizes(shape), first, second, dtype, seed)
-    import tensorflow as tf
+    defaults |= {"dtype": None, "seed": None}
 
-    # An operation that TensorFlow has kept would return the next numbers.
-    draw = tf.function(getattr(tf.random, name), autograph=False)
-    return draw(_sizes(shape), first, second, dtype, seed)
+    def draw(shape: Any, *arguments: Any, **options: Any) -> Any:
+        given = dict(zip(defaults, arguments, strict=False))
+        first, second, dtype, seed = {**defaults, **given, **options}.values()
+        seed = np.random.randint(10_000_000) if seed is None else seed
+        dtype = dtype or keras.config.floatx()
+        if keras.config.backend() != "tensorflow":
+            function = getattr(keras.random, name)
+            return function(_sizes(shape), first, second, dtype, seed)
+        import tensorflow as tf
 
+        # An operation that TensorFlow has kept would return the next numbers.
+        function = tf.function(getattr(tf.random, name), autograph=False)
+        return function(_sizes(shape), first, second, dtype, seed)
 
-def random_uniform(
-    shape: Any,
-    minval: float = 0.0,
-    maxval: float = 1.0,
-    dtype: str | None = None,
-    seed: int | None = None,
-) -> Any:
-    """Uniform random numbers."""
-    return _random("uniform", shape, minval, maxval, dtype, seed)
+    draw.__doc__ = f"`keras.random.{name}`."
+    return draw
 
 
-def random_normal(
-    shape: Any,
-    mean: float = 0.0,
-    stddev: float = 1.0,
-    dtype: str | None = None,
-    seed: int | None = None,
-) -> Any:
-    """Normal random numbers."""
-    return _random("normal", shape, mean, stddev, dtype, seed)
-
-
-def truncated_normal(
-    shape: Any,
-    mean: float = 0.0,
-    stddev: float = 1.0,
-    dtype: str | None = None,
-    seed: int | None = None,
-) -> Any:
-    """Normal random numbers within two standard deviations."""
-    return _random("truncated_normal", shape, mean, stddev, dtype, seed)
+random_uniform = _random("uniform", minval=0.0, maxval=1.0)
+random_normal = _random("normal", mean=0.0, stddev=1.0)
+truncated_normal = _random("truncated_normal", mean=0.0, stddev=1.0)
 
 
 def random_binomial(

@@ -7,35 +7,46 @@ layer, for the files that its users saved.
 
 from typing import Any
 
-from roformer_keras.bert4keras import (
-    basic_layers,
-    block_layers,
-    embedding_layers,
-    loss_layer,
-    structured_layers,
-)
 from roformer_keras.bert4keras.backend import keras
-from roformer_keras.bert4keras.basic_layers import Layer, join_masks
+from roformer_keras.bert4keras.basic_layers import (  # noqa: F401
+    Add,
+    BatchConcat,
+    BatchSplit,
+    BiasAdd,
+    Concatenate1D,
+    FirstToken,
+    GlobalMaxPooling1D,
+    LanguageModelMask,
+    Layer,
+    ScaleOffset,
+    UnifiedLanguageModelMask,
+    join_masks,
+)
+from roformer_keras.bert4keras.block_layers import (  # noqa: F401
+    FeedForward,
+    LayerNormalization,
+    MultiHeadAttention,
+)
+from roformer_keras.bert4keras.embedding_layers import (  # noqa: F401
+    Embedding,
+    PositionEmbedding,
+    SinusoidalPositionEmbedding,
+)
+from roformer_keras.bert4keras.loss_layer import Loss  # noqa: F401
+from roformer_keras.bert4keras.structured_layers import (  # noqa: F401
+    ConditionalRandomField,
+    EfficientGlobalPointer,
+    GlobalPointer,
+    MaximumEntropyMarkovModel,
+)
 from roformer_keras.errors import ConfigurationError
 
-GlobalAveragePooling1D = keras.layers.GlobalAveragePooling1D
-
-_MODULES = (
-    basic_layers,
-    block_layers,
-    embedding_layers,
-    loss_layer,
-    structured_layers,
-)
 custom_objects: dict[str, Any] = {
     name: value
-    for module in _MODULES
-    for name, value in sorted(vars(module).items())
-    if getattr(value, "__module__", None) == module.__name__
-    and name[0].isupper()
-    and value is not Layer
+    for name, value in sorted(globals().items())
+    if hasattr(value, "compute_mask") and value is not Layer
 }
-globals().update(custom_objects)
+GlobalAveragePooling1D = keras.layers.GlobalAveragePooling1D
 # bert4keras's module has all layers of Keras as well.
 __all__ = ["Layer", "join_masks", "keras", *custom_objects]
 __all__ += [x for x in dir(keras.layers) if x[0].isupper() and x not in __all__]

@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.bert4keras.arrays import (
+from roformer_keras.bert4keras.arrays import (  # noqa: F401
     orthogonally_resize,
     sequence_padding,
     to_array,
 )
-from roformer_keras.bert4keras.data_generator import DataGenerator
-from roformer_keras.bert4keras.decoding import (
+from roformer_keras.bert4keras.data_generator import DataGenerator  # noqa: F401
+from roformer_keras.bert4keras.decoding import (  # noqa: F401
     AutoRegressiveDecoder,
     ViterbiDecoder,
     softmax,
 )
-from roformer_keras.bert4keras.text_functions import (
+from roformer_keras.bert4keras.text_functions import (  # noqa: F401
     convert_to_str,
     convert_to_unicode,
     is_one_of,
@@ -40,37 +40,6 @@ from roformer_keras.bert4keras.text_functions import (
     truncate_sequences,
 )
 from roformer_keras.errors import ConfigurationError
-
-__all__ = [
-    "AutoRegressiveDecoder",
-    "DataGenerator",
-    "Hook",
-    "ViterbiDecoder",
-    "WebServing",
-    "adversarial_training",  # noqa: F822  # Loaded on request.
-    "basestring",
-    "convert_to_str",
-    "convert_to_unicode",
-    "delete_arguments",
-    "insert_arguments",
-    "is_one_of",
-    "is_py2",
-    "is_string",
-    "longest_common_subsequence",
-    "longest_common_substring",
-    "lowercase_and_normalize",
-    "open",
-    "orthogonally_resize",
-    "parallel_apply",
-    "parallel_apply_generator",
-    "sequence_padding",
-    "softmax",
-    "strQ2B",
-    "string_matching",
-    "text_segmentate",
-    "to_array",
-    "truncate_sequences",
-]
 
 is_py2 = False
 basestring = str
@@ -354,3 +323,12 @@ class WebServing:
     def start(self) -> None:
         """Serves until it is interrupted."""
         self.bottle.run(host=self.host, port=self.port, server=self.server)
+
+
+__all__ = ["adversarial_training", "basestring", "is_py2"]  # noqa: F822
+__all__ += [
+    name
+    for name, value in globals().items()
+    if str(getattr(value, "__module__", "")).startswith("roformer_keras.bert4keras")
+    and name[0] != "_"
+]

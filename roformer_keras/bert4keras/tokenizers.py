@@ -85,11 +85,9 @@ def load_vocab(
         raise VocabularyError(
             f"startswith must name tokens of {dict_path}, got {missing[0]!r}"
         )
-    others = sorted(ids.keys() - set(first), key=ids.__getitem__)
-    tokens = [*first, *(one for one in others if not Tokenizer._is_redundant(one))]
-    return {one: place for place, one in enumerate(tokens)}, [
-        ids[one] for one in tokens
-    ]
+    others = [token for token in ids if token not in first]
+    tokens = [*first, *(x for x in others if not Tokenizer._is_redundant(x))]
+    return {x: i for i, x in enumerate(tokens)}, [ids[token] for token in tokens]
 
 
 def save_vocab(

@@ -28,12 +28,7 @@ class TotalLoss:
 
 
 class Gradient:
-    """Stands for the gradient of a model's loss, in `K.function`.
-
-    Args:
-        model: compiled `keras.Model`.
-        variable: of the model.
-    """
+    """Stands for the gradient of a model's loss by a variable, in `K.function`."""
 
     # `K.zeros_like(variable) + gradient` makes a dense one, which it is.
     __array_priority__ = 1000
@@ -63,11 +58,7 @@ class ListFunction:
 
 
 def make_list_function(model: keras.Model) -> None:
-    """Gives a model a training function that takes a list, as Keras 2 does.
-
-    Raises:
-        ConfigurationError: Keras does not run on TensorFlow.
-    """
+    """Gives a model a training function that takes a list, as Keras 2 does."""
     if keras.config.backend() != "tensorflow":
         raise ConfigurationError(
             "a script can replace train_function on the TensorFlow backend only, and "
@@ -87,10 +78,7 @@ def make_list_function(model: keras.Model) -> None:
 def of_batches(model: keras.Model, make: Callable, force: bool = False) -> Callable:
     """The training function of a model, which Keras calls with an iterator of batches.
 
-    Args:
-        model: compiled `keras.Model`.
-        make: `make_train_function` of Keras.
-        force: bool. True makes a new function in any case.
+    `make` is `make_train_function` of Keras.
     """
     if force or model.train_function is None:
         model._trains_on_lists = False
@@ -108,11 +96,7 @@ def of_batches(model: keras.Model, make: Callable, force: bool = False) -> Calla
 
 
 def total_loss(model: keras.Model) -> TotalLoss:
-    """Stand-in for the loss of a model.
-
-    Raises:
-        ConfigurationError: its training function does not take a list.
-    """
+    """Stand-in for the loss of a model whose training function takes a list."""
     if not model._trains_on_lists:
         raise ConfigurationError(
             "model.total_loss is for scripts that replace a train_function of Keras 2, "

@@ -30,11 +30,6 @@ from roformer_keras.io.hdf5 import hdf5_errors, hdf5_text, open_hdf5
 _KERAS_2 = "layer_names"
 
 
-def layers_with_weights(model: keras.Model) -> list[keras.layers.Layer]:
-    """The layers of a model that have weights, in its order."""
-    return [layer for layer in model.layers if layer.weights]
-
-
 def original_name(layer: keras.layers.Layer, weight: keras.Variable) -> str:
     """bert4keras's name of a weight in its layer, such as `q_dense/kernel`."""
     part, *rest = weight.path.removeprefix(f"{layer.path}/").split("/")
@@ -95,13 +90,7 @@ def to_snake(name: str) -> str:
 
 
 def save(model: keras.Model, path: str | os.PathLike, overwrite: bool = True) -> None:
-    """Writes the weights of a model in the layout of Keras 2.
-
-    The file appears when all of it is on the disk.
-
-    Raises:
-        OutputError: it exists and `overwrite` is false, or writing failed.
-    """
+    """Writes the weights of a model in the layout of Keras 2."""
     with replacing(path, overwrite) as target, h5py.File(target, "w") as file:
         layers = list(model.layers)
         file.attrs[_KERAS_2] = _texts(layer.name for layer in layers)
@@ -134,8 +123,8 @@ def load(
 
     Args:
         path: HDF5 of Keras 2 under any name, or the prefix of an object checkpoint.
-        by_name: bool. Whether layers are found by name, and those that the file lacks
-            stay as they are; by default they are found by their order.
+        by_name: bool. Whether layers that the file lacks stay as they are; by default
+            they are found by their order.
         skip_mismatch: bool. Whether layers of other shapes stay as they are.
 
     Raises:
@@ -150,16 +139,13 @@ def load(
         stored = _hdf5_layers(path)
     else:
         raise SourceError(f"there is no file of weights {path}")
-    targets = layers_with_weights(model)
+    targets = [layer for layer in model.layers if layer.weights]
     stored_by_name = dict(stored)
-    pairs = [
-        (x, x.name, stored_by_name.pop(x.name))
-        for x in targets
-        if x.name in stored_by_name
-    ]
+    named = [x for x in targets if x.name in stored_by_name]
+    pairs = [(x, x.name, stored_by_name.pop(x.name)) for x in named]
     if not by_name:
         # Names that Keras gives count the layers of a process.
-        unmatched = [x for x in targets if x.name not in dict(stored)]
+        unmatched = [x for x in targets if x not in named]
         if len(unmatched) != len(stored_by_name):
             raise CheckpointError(
                 f"{path}: the file has {len(stored)} layers with weights, and the "
