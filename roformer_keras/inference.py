@@ -1,5 +1,6 @@
 """Outputs of a model, by compiled functions that are kept with it."""
 
+import contextlib
 import functools
 import logging
 from collections.abc import Callable, Mapping
@@ -306,7 +307,7 @@ class Inference:
             keras.ops.convert_to_numpy,
             self._run(
                 "short rows" if short else "rows",
-                self._of_short_rows if short else self._of_rows,
+                functools.partial(self._of_rows, is_short=bool(short)),
                 {k: keras.ops.convert_to_tensor(v) for k, v in inputs.items()},
             ),
         )
@@ -319,18 +320,14 @@ class Inference:
             )
         return _checked(outputs)
 
-    def _of_rows(self):
+    def _of_rows(self, is_short):
+        """The outputs, of one short row by XLA, which knows no fused norm."""
+
         def of_rows(inputs):
-            with fused():
+            with contextlib.nullcontext() if is_short else fused():
                 return self._model(inputs, training=False)
 
-        return self._compiled(of_rows)
-
-    def _of_short_rows(self):
-        def of_short_rows(inputs):
-            return self._model(inputs, training=False)
-
-        return self._compiled(of_short_rows, any_shape=False)
+        return self._compiled(of_rows, any_shape=not is_short)
 
     def _short_length(self, count, length):
         """Columns to which a row is filled up for XLA; 0 where that does not pay."""

@@ -55,10 +55,10 @@ ALLOWED = {
     "jax": "compiled data/devices quirks tasks/adversarial training/processes",
     "torch": "compiled tasks/adversarial verification/reference_process",
     "transformers": "verification/reference_process",
-    "onnx": "export/model export/onnx_fusion",
     "onnxruntime": "export/model",
     "matplotlib": "training/plots training/finetuning_plots",
-    **dict.fromkeys(("jieba", "sacrebleu", "scipy", "sklearn", "tensorboardX"), ""),
+    **dict.fromkeys(("jieba", "onnx", "sacrebleu", "scipy", "sklearn"), ""),
+    "tensorboardX": "",
 }
 
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
