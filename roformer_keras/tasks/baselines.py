@@ -39,7 +39,7 @@ class Baseline:
 
         Args:
             texts: of the rows.
-            expected: as `TextTask.expected_answers` returns it.
+            expected: as `TaskFiles.expected_answers` returns it.
         """
         return {}
 

@@ -16,7 +16,7 @@ LOWER_IS_BETTER = ("loss", "mean_absolute_error")
 
 def fit_baselines(task: TextTask, texts: list, labels: list) -> dict[str, dict]:
     """State that a task's baselines learn of training data, in plain JSON types."""
-    expected = task.expected_answers(texts, labels)
+    expected = task.files.expected_answers(texts, labels)
     return {one.name: one.fit(texts, expected) for one in _baselines(task, texts)}
 
 
@@ -34,7 +34,7 @@ def evaluate_task(
 
     Args:
         task: `TextTask`.
-        texts, labels: as in `TextTask.report`.
+        texts, labels: as in `TaskFiles.report`.
         lines: of the file, of each row.
         unit: `"row"` if the file has rows instead of lines.
         learned: as `fit_baselines` returns it for rows of as many texts; if not given,
@@ -45,15 +45,15 @@ def evaluate_task(
         ConfigurationError: `learned` is not of these baselines.
 
     Returns:
-        dict of the figures of `TextTask.report`, and
+        dict of the figures of `TaskFiles.report`, and
         `intervals`: dict of figure to both ends of its 95 % interval, or None;
         `baselines`: dict of name to figures, `intervals`, and what was learned;
         `baselines_from`: str, what they learned from;
         `remarks`: str about each baseline that the model is not clearly better than;
         `errors`: list of dicts: the worst rows.
     """
-    measure, expected = task.measure, task.expected_answers(texts, labels)
-    figures = type(task).metric_names(task.preset_options())
+    measure, expected = task.files.measure, task.files.expected_answers(texts, labels)
+    figures = task.files.metric_names(task.preset_options())
     source = "the training data"
     own_baselines = _baselines(task, texts)
     # A task that was trained on texts may be measured on pairs.
@@ -66,7 +66,7 @@ def evaluate_task(
                 f"it, got {str(learned[one.name])[:80]}"
             )
     baselines = [(one, learned[one.name]) for one in own_baselines]
-    model = task.found_answers(texts, verbose)
+    model = task.files.found_answers(texts, verbose)
     rows = [(model, figures)]
     for one, own in baselines:
         rows.append((one.answer(own, texts), one.figures or figures))
@@ -93,7 +93,7 @@ def evaluate_task(
 
 
 def _baselines(task: TextTask, texts: list) -> list[Baseline]:
-    return task.baselines(len(texts[0]))
+    return task.files.baselines(len(texts[0]))
 
 
 def _measure(

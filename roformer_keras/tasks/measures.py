@@ -1,6 +1,6 @@
 """Comparison of answers with labels: figures, intervals and errors.
 
-`found` is what `TextTask.found_answers` returns, or a baseline in its place. Reports
+`found` is what `TaskFiles.found_answers` returns, or a baseline in its place. Reports
 are dicts of plain JSON types; `tasks.reports` shows them as pages.
 """
 

@@ -20,9 +20,52 @@ from roformer_keras.tasks.baselines import (
 from roformer_keras.tasks.heads import EXCLUDED, sequence_of
 from roformer_keras.tasks.labels import choice_number, rounded
 from roformer_keras.tasks.measures import ChoiceMeasure, Measure
+from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.tasks.vector import VectorTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Texts, Verbose
+
+
+class MultipleChoiceFiles(TaskFiles):
+    """Numbers of choices in files, and their figures."""
+
+    @classmethod
+    def parse_label(
+        cls, value: Any, texts: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> Any:
+        return choice_number(value, texts[-1])
+
+    @classmethod
+    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+        return ("accuracy",)
+
+    @property
+    def measure(self) -> Measure:
+        return ChoiceMeasure()
+
+    def expected_answers(self, texts: list[tuple[Any, ...]], labels: list) -> Any:
+        pairs = zip(labels, texts, strict=True)
+        return np.array([choice_number(label, row[-1]) for label, row in pairs])
+
+    def found_answers(self, texts: list[tuple[Any, ...]], verbose: Verbose = 0) -> Any:
+        return self.model.choose(texts, probabilities=True, verbose=verbose)
+
+    def baselines(self, text_count: int) -> list[Baseline]:
+        similar = [MostSimilarChoice(one) for one in SIMILARITIES]
+        return [MostFrequentChoice(), *similar]
+
+    def to_json(self, texts: list[tuple[Any, ...]], **options: Any) -> list[dict]:
+        probabilities = self.model.choose(
+            texts, probabilities=True, verbose=0, **options
+        )
+        return [
+            {
+                "label": int(row.argmax()),
+                "choice": choices[row.argmax()],
+                "probabilities": list(map(rounded, row)),
+            }
+            for (*_, choices), row in zip(texts, probabilities, strict=True)
+        ]
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -64,6 +107,8 @@ class RoFormerMultipleChoice(VectorTask):
     Source: Xu et al. 2020, arXiv:2004.05986 (C3 and CHID in CLUE); the scores are those
     of Hugging Face's `RoFormerForMultipleChoice` with `summary_type="first"`.
     """
+
+    files_class = MultipleChoiceFiles
 
     text_counts = (3, 2)
     has_choices = True
@@ -132,44 +177,6 @@ class RoFormerMultipleChoice(VectorTask):
             ],
             "int32",
         )
-
-    # === Files ===
-
-    @classmethod
-    def parse_label(
-        cls, value: Any, texts: tuple[Any, ...], options: Mapping[str, Any]
-    ) -> Any:
-        return choice_number(value, texts[-1])
-
-    @classmethod
-    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
-        return ("accuracy",)
-
-    @property
-    def measure(self) -> Measure:
-        return ChoiceMeasure()
-
-    def expected_answers(self, texts: list[tuple[Any, ...]], labels: list) -> Any:
-        pairs = zip(labels, texts, strict=True)
-        return np.array([choice_number(label, row[-1]) for label, row in pairs])
-
-    def found_answers(self, texts: list[tuple[Any, ...]], verbose: Verbose = 0) -> Any:
-        return self.choose(texts, probabilities=True, verbose=verbose)
-
-    def baselines(self, text_count: int) -> list[Baseline]:
-        similar = [MostSimilarChoice(one) for one in SIMILARITIES]
-        return [MostFrequentChoice(), *similar]
-
-    def to_json(self, texts: list[tuple[Any, ...]], **options: Any) -> list[dict]:
-        probabilities = self.choose(texts, probabilities=True, verbose=0, **options)
-        return [
-            {
-                "label": int(row.argmax()),
-                "choice": choices[row.argmax()],
-                "probabilities": list(map(rounded, row)),
-            }
-            for (*_, choices), row in zip(texts, probabilities, strict=True)
-        ]
 
     # === Answering ===
 

@@ -17,8 +17,56 @@ from roformer_keras.tasks.measures import AnswerMeasure, Measure
 from roformer_keras.tasks.span_labels import Span, as_spans
 from roformer_keras.tasks.spans import SpanRows, offsets_of
 from roformer_keras.tasks.task import MAX_LENGTH, TextTask
+from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Texts, Verbose
+
+
+class QuestionAnswererFiles(TaskFiles):
+    """Answers in files, and their figures."""
+
+    @classmethod
+    def parse_label(
+        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
+    ) -> Any:
+        if isinstance(value, str) and not value.strip():
+            return None
+        answers = []
+        for answer in parse_answers(value, texts[1]):
+            answers += _places(answer, texts[1])
+        answers = list(dict.fromkeys(answers))
+        return answers if len(answers) > 1 else next(iter(answers), None)
+
+    @classmethod
+    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+        return ("f1", "exact_match")
+
+    @property
+    def measure(self) -> Measure:
+        return AnswerMeasure()
+
+    def expected_answers(self, texts: list[tuple[str, ...]], labels: list) -> Any:
+        expected = []
+        for (_, text), label in zip(texts, labels, strict=True):
+            answers = tuple(text[slice(*place)] for place in _places(label, text))
+            expected.append(answers if len(answers) > 1 else next(iter(answers), None))
+        return expected
+
+    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
+        spans = self.model.answer(texts, verbose=verbose)
+        return [None if span is None else span.text for span in spans]
+
+    def baselines(self, text_count: int) -> list[Baseline]:
+        return [NoAnswer(), BestSentence()]
+
+    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
+        lines = []
+        for span in self.model.answer(texts, verbose=0, **options):
+            answer = span and span.to_json()
+            if answer:
+                del answer["label"]
+            lines.append({"answer": answer})
+        return lines
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -59,6 +107,8 @@ class RoFormerQuestionAnswerer(TextTask):
 
     Source: Devlin et al. 2019, arXiv:1810.04805, sections 4.2 and 4.3.
     """
+
+    files_class = QuestionAnswererFiles
 
     text_counts = (2,)
     or_none = True
@@ -105,51 +155,6 @@ class RoFormerQuestionAnswerer(TextTask):
             if answers[owner]:
                 targets[row] = rows.tokens_of(row, *answers[owner][0]) or (0, 0)
         return targets
-
-    # === Files ===
-
-    @classmethod
-    def parse_label(
-        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
-    ) -> Any:
-        if isinstance(value, str) and not value.strip():
-            return None
-        answers = []
-        for answer in parse_answers(value, texts[1]):
-            answers += _places(answer, texts[1])
-        answers = list(dict.fromkeys(answers))
-        return answers if len(answers) > 1 else next(iter(answers), None)
-
-    @classmethod
-    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
-        return ("f1", "exact_match")
-
-    @property
-    def measure(self) -> Measure:
-        return AnswerMeasure()
-
-    def expected_answers(self, texts: list[tuple[str, ...]], labels: list) -> Any:
-        expected = []
-        for (_, text), label in zip(texts, labels, strict=True):
-            answers = tuple(text[slice(*place)] for place in _places(label, text))
-            expected.append(answers if len(answers) > 1 else next(iter(answers), None))
-        return expected
-
-    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
-        spans = self.answer(texts, verbose=verbose)
-        return [None if span is None else span.text for span in spans]
-
-    def baselines(self, text_count: int) -> list[Baseline]:
-        return [NoAnswer(), BestSentence()]
-
-    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
-        lines = []
-        for span in self.answer(texts, verbose=0, **options):
-            answer = span and span.to_json()
-            if answer:
-                del answer["label"]
-            lines.append({"answer": answer})
-        return lines
 
     # === Answering ===
 

@@ -45,11 +45,87 @@ from roformer_keras.tasks.measures import (
     nearest_rows,
 )
 from roformer_keras.tasks.task import TextTask
+from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.tasks.vector import TextVector
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Texts, Verbose
 
 _OBJECTIVES = ("cosent", "classification", "contrastive")
+
+
+class SentenceEncoderFiles(TaskFiles):
+    """Labels of pairs and texts in files, and the figures of vectors."""
+
+    @classmethod
+    def parse_label(
+        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
+    ) -> Any:
+        is_number = options.get("objective", "cosent") == "cosent"
+        return parse_number(value) if is_number else parse_name(value)
+
+    @classmethod
+    def find_names(cls, labels: list, options: Mapping[str, Any]) -> list[str] | None:
+        is_number = options.get("objective", "cosent") == "cosent"
+        return None if is_number else sorted_names(labels)
+
+    @classmethod
+    def name_options(
+        cls, names: Sequence[str], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        is_classified = options.get("objective") == "classification"
+        return {"classes": names} if is_classified else {}
+
+    @classmethod
+    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+        return {
+            "cosent": ("spearman", "pearson"),
+            "contrastive": ("accuracy",),
+        }.get(options.get("objective", "cosent"), ("accuracy", "macro_f1"))
+
+    @property
+    def answer_counts(self) -> tuple[int, ...]:
+        return (1, 2)
+
+    @property
+    def measure(self) -> Measure:
+        if self.model.objective == "cosent":
+            # Degrees of any range are no cosines.
+            return NumberMeasure(is_scaled=False)
+        if self.model.objective == "contrastive":
+            return NeighbourMeasure()
+        return ClassMeasure(self.model._names)
+
+    def expected_answers(self, texts: list[tuple[str, ...]], labels: list) -> Any:
+        if self.model.objective == "classification":
+            return self.model.make_targets(labels).astype("int64")
+        return labels
+
+    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
+        if self.model.objective == "cosent":
+            return self.model.similarity(*zip(*texts, strict=True), verbose=verbose)
+        if self.model.objective == "contrastive":
+            vectors = self.model.encode([text for (text,) in texts], verbose=verbose)
+            return nearest_rows(vectors)
+        logits = ops.convert_to_tensor(self.model.predict(texts, verbose=verbose))
+        return ops.convert_to_numpy(ops.softmax(logits))
+
+    def baselines(self, text_count: int) -> list[Baseline]:
+        if self.model.objective == "cosent":
+            return [PairSimilarity(one) for one in SIMILARITIES]
+        if self.model.objective == "contrastive":
+            return [NearestTexts()]
+        thresholds = [PairThreshold(one, self.model._names) for one in SIMILARITIES]
+        most = MostFrequent("most frequent class", len(self.model._names))
+        return [most, *thresholds]
+
+    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
+        if len(texts[0]) == 1:
+            vectors = self.model.encode(
+                [text for (text,) in texts], verbose=0, **options
+            )
+            return [{"vector": list(map(rounded, vector))} for vector in vectors]
+        cosines = self.model.similarity(*zip(*texts, strict=True), verbose=0, **options)
+        return [{"similarity": rounded(cosine)} for cosine in cosines]
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -95,6 +171,8 @@ class RoFormerSentenceEncoder(TextTask):
     Source: https://kexue.fm/archives/8847; Reimers and Gurevych 2019,
     arXiv:1908.10084; Khosla et al. 2020, arXiv:2004.11362.
     """
+
+    files_class = SentenceEncoderFiles
 
     def __init__(
         self,
@@ -191,82 +269,11 @@ class RoFormerSentenceEncoder(TextTask):
             y = [numbers.setdefault(name, len(numbers)) for name in names]
         return as_numbers(y)
 
-    # === Files ===
-
-    @classmethod
-    def parse_label(
-        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
-    ) -> Any:
-        is_number = options.get("objective", "cosent") == "cosent"
-        return parse_number(value) if is_number else parse_name(value)
-
-    @classmethod
-    def find_names(cls, labels: list, options: Mapping[str, Any]) -> list[str] | None:
-        is_number = options.get("objective", "cosent") == "cosent"
-        return None if is_number else sorted_names(labels)
-
-    @classmethod
-    def name_options(
-        cls, names: Sequence[str], options: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        is_classified = options.get("objective") == "classification"
-        return {"classes": names} if is_classified else {}
-
-    @classmethod
-    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
-        return {
-            "cosent": ("spearman", "pearson"),
-            "contrastive": ("accuracy",),
-        }.get(options.get("objective", "cosent"), ("accuracy", "macro_f1"))
-
-    @property
-    def answer_counts(self) -> tuple[int, ...]:
-        return (1, 2)
-
-    @property
-    def measure(self) -> Measure:
-        if self.objective == "cosent":
-            # Degrees of any range are no cosines.
-            return NumberMeasure(is_scaled=False)
-        if self.objective == "contrastive":
-            return NeighbourMeasure()
-        return ClassMeasure(self._names)
-
-    def expected_answers(self, texts: list[tuple[str, ...]], labels: list) -> Any:
-        if self.objective == "classification":
-            return self.make_targets(labels).astype("int64")
-        return labels
-
-    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
-        if self.objective == "cosent":
-            return self.similarity(*zip(*texts, strict=True), verbose=verbose)
-        if self.objective == "contrastive":
-            vectors = self.encode([text for (text,) in texts], verbose=verbose)
-            return nearest_rows(vectors)
-        logits = ops.convert_to_tensor(self.predict(texts, verbose=verbose))
-        return ops.convert_to_numpy(ops.softmax(logits))
-
-    def baselines(self, text_count: int) -> list[Baseline]:
-        if self.objective == "cosent":
-            return [PairSimilarity(one) for one in SIMILARITIES]
-        if self.objective == "contrastive":
-            return [NearestTexts()]
-        thresholds = [PairThreshold(one, self._names) for one in SIMILARITIES]
-        most = MostFrequent("most frequent class", len(self._names))
-        return [most, *thresholds]
-
     @property
     def _names(self):
         """Names of the classes, which are their numbers if they have none."""
         assert self.num_classes is not None
         return list(map(as_name, self.classes or range(self.num_classes)))
-
-    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
-        if len(texts[0]) == 1:
-            vectors = self.encode([text for (text,) in texts], verbose=0, **options)
-            return [{"vector": list(map(rounded, vector))} for vector in vectors]
-        cosines = self.similarity(*zip(*texts, strict=True), verbose=0, **options)
-        return [{"similarity": rounded(cosine)} for cosine in cosines]
 
     # === Answering ===
 

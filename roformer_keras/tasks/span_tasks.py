@@ -17,8 +17,53 @@ from roformer_keras.tasks.measures import Measure, SpanMeasure
 from roformer_keras.tasks.span_labels import Span, as_spans
 from roformer_keras.tasks.spans import SpanRows
 from roformer_keras.tasks.task import TextTask
+from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import TensorLike, Texts, Verbose
+
+
+class SpanFiles(TaskFiles):
+    """Spans in files, and their figures."""
+
+    min_names = 1
+
+    @classmethod
+    def parse_label(
+        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
+    ) -> Any:
+        if not isinstance(value, TokenTags):
+            value = parse_spans(value)
+        return as_spans(value, texts[0], None, tags_of(options.get("labels", ())))
+
+    @classmethod
+    def find_names(cls, labels: list, options: Mapping[str, Any]) -> list[str]:
+        return sorted_names(name for row in labels for _, _, name in row)
+
+    @classmethod
+    def name_options(
+        cls, names: Sequence[str], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        return {"labels": names}
+
+    @classmethod
+    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+        return ("f1", "precision", "recall", "macro_f1")
+
+    @property
+    def measure(self) -> Measure:
+        return SpanMeasure()
+
+    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
+        return self.model.extract(texts, verbose=verbose)
+
+    def baselines(self, text_count: int) -> list[Baseline]:
+        return [CharacterTags(self.model.may_nest)]
+
+    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
+        spans_of_texts = self.model.extract(texts, verbose=0, **options)
+        return [
+            {"spans": [span.to_json() for span in spans]} for spans in spans_of_texts
+        ]
 
 
 class SpanTask(TextTask):
@@ -27,9 +72,10 @@ class SpanTask(TextTask):
     Subclasses define `_find_spans(outputs, rows, numbers)`: the spans of each row.
     """
 
+    files_class = SpanFiles
+
     text_counts = (1,)
     has_tokens = True
-    min_names = 1
     # Whether spans may overlap.
     may_nest = False
 
@@ -60,44 +106,6 @@ class SpanTask(TextTask):
                         f"a label must be one of {self.labels}, got {label!r}", row=row
                     )
         return spans
-
-    @classmethod
-    def parse_label(
-        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
-    ) -> Any:
-        if not isinstance(value, TokenTags):
-            value = parse_spans(value)
-        return as_spans(value, texts[0], None, tags_of(options.get("labels", ())))
-
-    @classmethod
-    def find_names(cls, labels: list, options: Mapping[str, Any]) -> list[str]:
-        return sorted_names(name for row in labels for _, _, name in row)
-
-    @classmethod
-    def name_options(
-        cls, names: Sequence[str], options: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        return {"labels": names}
-
-    @classmethod
-    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
-        return ("f1", "precision", "recall", "macro_f1")
-
-    @property
-    def measure(self) -> Measure:
-        return SpanMeasure()
-
-    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
-        return self.extract(texts, verbose=verbose)
-
-    def baselines(self, text_count: int) -> list[Baseline]:
-        return [CharacterTags(self.may_nest)]
-
-    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
-        spans_of_texts = self.extract(texts, verbose=0, **options)
-        return [
-            {"spans": [span.to_json() for span in spans]} for spans in spans_of_texts
-        ]
 
     @overload
     def extract(self, x: Iterator, **kwargs: Any) -> Iterator[list[Span]]: ...

@@ -1,13 +1,17 @@
 """The base of models that are fine-tuned: texts in, answers out."""
 
+import inspect
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import keras
 import numpy as np
 from keras import ops
 
 from roformer_keras.checks import check_integer, check_number
+from roformer_keras.config import ConfigSource, RoFormerConfig
+from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.data.datasets import is_ready, texts_of
 from roformer_keras.data.rows import (
     TOKENS_PER_BATCH,
@@ -29,12 +33,24 @@ from roformer_keras.data.texts import as_texts, raw_rows
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import run_model
 from roformer_keras.models import RoFormerBackbone
+from roformer_keras.models.preset import PresetModel
+from roformer_keras.models.preset_files import (
+    restored_model,
+    take_backbone,
+    take_tokenizer,
+)
 from roformer_keras.models.text_data import TextData
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
 from roformer_keras.tasks import adversarial
-from roformer_keras.tasks.baselines import Baseline
-from roformer_keras.tasks.measures import Measure
-from roformer_keras.tasks.saved_task import SavedTask
+from roformer_keras.tasks.saved_task import (
+    check_saved_options,
+    head_weights,
+    loaded_task,
+    matched_task,
+    save_head,
+    task_weight_rows,
+)
+from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.text.matching import check_inputs
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Engine, TensorLike, Texts, Verbose
@@ -43,7 +59,7 @@ from roformer_keras.types import Engine, TensorLike, Texts, Verbose
 MAX_LENGTH = 2**20
 
 
-class TextTask(SavedTask):
+class TextTask(PresetModel):
     """A backbone and a head, which takes texts where a Keras model takes arrays.
 
     Subclasses define:
@@ -56,9 +72,7 @@ class TextTask(SavedTask):
     - `default_loss()`, `default_metrics()`.
     - one verb for answers: `classify`, `regress`, `rank`, `encode`, `extract`,
       `answer` or `choose`.
-    - for `finetune`, `evaluate` and `predict` of the command line: `parse_label`,
-      `find_names`, `name_options`, `metric_names`, `measure`, `expected_answers`,
-      `found_answers`, `baselines` and `to_json`.
+    - `files_class`: `TaskFiles` of the task, for `finetune`, `evaluate` and `predict`.
 
     Args:
         backbone: `RoFormerBackbone` with bidirectional attention, which takes the ids
@@ -75,11 +89,14 @@ class TextTask(SavedTask):
     has_choices = False
     # Whether a text may be a list of tokens.
     has_tokens = False
-    # How many names labels must have.
-    min_names = 2
     # Whether a row may have no label.
     or_none = False
     row_options = ("fields",)
+    files_class: type[TaskFiles]
+    if TYPE_CHECKING:
+
+        @property
+        def config(self) -> RoFormerConfig: ...
 
     def __init__(
         self,
@@ -194,67 +211,75 @@ class TextTask(SavedTask):
         """Divergence of two passes of the same rows: `(rows,)`."""
         raise ConfigurationError(f"{type(self).__name__} has no r_drop; set it to 0")
 
-    # === Files: labels in, reports and JSON out ===
+    # === Coming from and going to files ===
 
     @classmethod
-    def parse_label(cls, value: Any, texts: tuple[str, ...], options: Mapping) -> Any:
-        """A label of a file, as `fit` takes it.
+    def from_preset(
+        cls,
+        source: str | os.PathLike | Checkpoint,
+        *,
+        config: ConfigSource | None = None,
+        max_length: int | None = None,
+        **options: Any,
+    ) -> Self:
+        """Builds the task on the backbone of a checkpoint, or loads a saved task.
 
         Args:
-            value: as the file has it: str, or any JSON type.
-            texts: of its row.
-            options: arguments of the class.
+            source: as in `RoFormerBackbone.from_preset`; the head has new weights then.
+                Or what `save_to_preset` or `save` of this class wrote.
+            config: as in `RoFormerBackbone.from_preset`.
+            max_length: int. Tokens to which longer rows are cut; as saved, or the
+                default of the class, if not given.
+            options: arguments of this class, and those of
+                `RoFormerBackbone.from_preset`, such as `dropout=0.2` and `dtype`. A
+                causal source needs `attention`: `"bidirectional"` to read texts in both
+                directions, as tasks do, or `"causal"`.
 
         Raises:
-            ConfigurationError: it is no label.
+            ConfigurationError: the folder holds another task, or an argument breaks its
+                rule.
+            RoFormerError: as in `RoFormerBackbone.from_preset`.
         """
-        return value
+        return loaded_task(cls, source, config, max_length, options)
+
+    def _matched(self, checkpoint, initialize_heads, ignore):
+        return matched_task(self, checkpoint, initialize_heads, ignore)
+
+    def check_saved_options(self, saved: Mapping, label: str) -> None:
+        check_saved_options(self, saved, label)
+
+    def _weight_rows(self):
+        return task_weight_rows(self)
+
+    def preset_options(self) -> dict[str, Any]:
+        # An argument of the constructor is an attribute of the same name.
+        names = inspect.signature(type(self).__init__).parameters
+        return {
+            name: getattr(self, name)
+            for name in names
+            if name not in ("self", "backbone", "tokenizer", "kwargs")
+        }
+
+    def head_variables(self) -> list[keras.Variable]:
+        """Weights that are not the backbone's."""
+        return list(head_weights(self).values())
+
+    def save_assets(self, folder: str) -> None:
+        """Writes the head as a preset has it, into a `.keras` file."""
+        save_head(self, folder)
 
     @classmethod
-    def find_names(cls, labels: list, options: Mapping) -> list[str] | None:
-        """The names in parsed labels; None if labels are no names."""
-        return None
-
-    @classmethod
-    def name_options(cls, names: Sequence[str], options: Mapping) -> dict:
-        """Arguments of the class for the names that were found."""
-        return {}
-
-    @classmethod
-    def metric_names(cls, options: Mapping) -> tuple[str, ...]:
-        """Names of the metrics of `report`, the one to monitor first."""
-        raise NotImplementedError
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        options = dict(config)
+        backbone = take_backbone(cls, options)
+        vocabulary, fields = take_tokenizer(options, cls.__name__) or ((), {})
+        tokenizer = RoFormerTokenizer(vocabulary, **fields)
+        return restored_model(cls, options, backbone, tokenizer)
 
     @property
-    def answer_counts(self) -> tuple[int, ...]:
-        """Numbers of texts that a row to answer may have."""
-        return self.text_counts
-
-    @property
-    def measure(self) -> Measure:
-        """Measure that compares answers with labels."""
-        raise NotImplementedError
-
-    def expected_answers(self, texts: list, labels: list) -> Any:
-        """Parsed labels, as the measure of the task takes them."""
-        return labels
-
-    def found_answers(self, texts: list, verbose: Verbose = 0) -> Any:
-        """The answers to texts, as the measure of the task takes them."""
-        raise NotImplementedError
-
-    def baselines(self, text_count: int) -> list[Baseline]:
-        """Answers without a model to rows of so many texts."""
-        raise NotImplementedError
-
-    def report(self, texts: list, labels: list, verbose: Verbose = 0) -> dict:
-        """Figures of the answers to texts, compared with parsed labels."""
-        expected = self.expected_answers(texts, labels)
-        return self.measure.report(expected, self.found_answers(texts, verbose))
-
-    def to_json(self, texts: list, **options: Any) -> list[dict]:
-        """The answers to texts, as plain JSON types; options as in `predict`."""
-        raise NotImplementedError
+    def files(self) -> TaskFiles:
+        """What this task reads of files and writes into reports."""
+        return self.files_class(self)
 
     # === Predicting ===
 

@@ -28,9 +28,87 @@ from roformer_keras.tasks.labels import (
     weights_by_number,
 )
 from roformer_keras.tasks.measures import ClassMeasure, LabelSetMeasure, Measure
+from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.tasks.vector import VectorTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import TensorLike, Texts, Verbose
+
+
+class TextClassifierFiles(TaskFiles):
+    """Classes in files, and the figures of classes."""
+
+    @classmethod
+    def parse_label(
+        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
+    ) -> Any:
+        if not options.get("multi_label"):
+            return parse_name(value)
+        if isinstance(value, str):
+            value = [name.strip() for name in value.split(",") if name.strip()]
+        if not isinstance(value, list):
+            raise ConfigurationError(
+                "a label of multi_label must be a list of classes, or these with "
+                f"commas between, got {value!r}"
+            )
+        return [parse_name(name) for name in value]
+
+    @classmethod
+    def find_names(cls, labels: list, options: Mapping[str, Any]) -> list[str]:
+        if not options.get("multi_label"):
+            return sorted_names(labels)
+        if {tuple(row) for row in labels} == {("0", "1"), ("1", "0")}:
+            raise ConfigurationError(
+                "each label is 0,1 or 1,0: the names of two classes, which every text "
+                "then has, or 0 and 1 for each class; write the names of its classes "
+                "in each row"
+            )
+        return sorted_names(name for row in labels for name in row)
+
+    @classmethod
+    def name_options(
+        cls, names: Sequence[str], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        return {"classes": names}
+
+    @classmethod
+    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+        names = ("accuracy", "macro_f1")
+        return names[::-1] if options.get("multi_label") else names
+
+    @property
+    def measure(self) -> Measure:
+        return (LabelSetMeasure if self.model.multi_label else ClassMeasure)(
+            self.model._names
+        )
+
+    def expected_answers(self, texts: list[tuple[str, ...]], labels: list) -> Any:
+        return self.model.make_targets(labels)
+
+    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
+        return self.model.classify(texts, probabilities=True, verbose=verbose)
+
+    def baselines(self, text_count: int) -> list[Baseline]:
+        count = len(self.model._names)
+        if self.model.multi_label:
+            return [MostFrequent("most frequent set of classes", count, True)]
+        found: list[Baseline] = [MostFrequent("most frequent class", count)]
+        if text_count == 2:
+            found += [PairThreshold(one, self.model._names) for one in SIMILARITIES]
+        return found
+
+    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
+        lines, classes = [], self.model.classes or self.model._names
+        for row in self.model.classify(texts, probabilities=True, verbose=0, **options):
+            if self.model.multi_label:
+                line: dict[str, Any] = {
+                    "labels": [classes[n] for n in np.flatnonzero(row >= 0.5)]
+                }
+            else:
+                line = {"label": classes[row.argmax()]}
+            numbers = map(rounded, row)
+            line["probabilities"] = dict(zip(self.model._names, numbers, strict=True))
+            lines.append(line)
+        return lines
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -67,6 +145,8 @@ class RoFormerTextClassifier(VectorTask):
 
     Source: Devlin et al. 2019, arXiv:1810.04805, section 4.1.
     """
+
+    files_class = TextClassifierFiles
 
     def __init__(
         self,
@@ -181,79 +261,6 @@ class RoFormerTextClassifier(VectorTask):
 
     def _class(self, label, row=None, what="a label"):
         return class_number(label, self.num_classes, self.classes, row, what)
-
-    # === Files ===
-
-    @classmethod
-    def parse_label(
-        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
-    ) -> Any:
-        if not options.get("multi_label"):
-            return parse_name(value)
-        if isinstance(value, str):
-            value = [name.strip() for name in value.split(",") if name.strip()]
-        if not isinstance(value, list):
-            raise ConfigurationError(
-                "a label of multi_label must be a list of classes, or these with "
-                f"commas between, got {value!r}"
-            )
-        return [parse_name(name) for name in value]
-
-    @classmethod
-    def find_names(cls, labels: list, options: Mapping[str, Any]) -> list[str]:
-        if not options.get("multi_label"):
-            return sorted_names(labels)
-        if {tuple(row) for row in labels} == {("0", "1"), ("1", "0")}:
-            raise ConfigurationError(
-                "each label is 0,1 or 1,0: the names of two classes, which every text "
-                "then has, or 0 and 1 for each class; write the names of its classes "
-                "in each row"
-            )
-        return sorted_names(name for row in labels for name in row)
-
-    @classmethod
-    def name_options(
-        cls, names: Sequence[str], options: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        return {"classes": names}
-
-    @classmethod
-    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
-        names = ("accuracy", "macro_f1")
-        return names[::-1] if options.get("multi_label") else names
-
-    @property
-    def measure(self) -> Measure:
-        return (LabelSetMeasure if self.multi_label else ClassMeasure)(self._names)
-
-    def expected_answers(self, texts: list[tuple[str, ...]], labels: list) -> Any:
-        return self.make_targets(labels)
-
-    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
-        return self.classify(texts, probabilities=True, verbose=verbose)
-
-    def baselines(self, text_count: int) -> list[Baseline]:
-        count = len(self._names)
-        if self.multi_label:
-            return [MostFrequent("most frequent set of classes", count, True)]
-        found: list[Baseline] = [MostFrequent("most frequent class", count)]
-        if text_count == 2:
-            found += [PairThreshold(one, self._names) for one in SIMILARITIES]
-        return found
-
-    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
-        lines, classes = [], self.classes or self._names
-        for row in self.classify(texts, probabilities=True, verbose=0, **options):
-            if self.multi_label:
-                line: dict[str, Any] = {
-                    "labels": [classes[n] for n in np.flatnonzero(row >= 0.5)]
-                }
-            else:
-                line = {"label": classes[row.argmax()]}
-            numbers = map(rounded, row)
-            line["probabilities"] = dict(zip(self._names, numbers, strict=True))
-            lines.append(line)
-        return lines
 
     @property
     def _names(self):

@@ -18,9 +18,41 @@ from roformer_keras.tasks.baselines import (
 )
 from roformer_keras.tasks.labels import parse_number, rounded
 from roformer_keras.tasks.measures import Measure, NumberMeasure
+from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.tasks.vector import VectorTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import TensorLike, Texts, Verbose
+
+
+class TextRegressorFiles(TaskFiles):
+    """Numbers in files, and their figures."""
+
+    @classmethod
+    def parse_label(
+        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
+    ) -> Any:
+        return parse_number(value)
+
+    @classmethod
+    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+        return ("spearman", "pearson", "mean_absolute_error")
+
+    @property
+    def measure(self) -> Measure:
+        return NumberMeasure()
+
+    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
+        return self.model.regress(texts, verbose=verbose)
+
+    def baselines(self, text_count: int) -> list[Baseline]:
+        found: list[Baseline] = [Mean()]
+        if text_count == 2:
+            found += [PairSimilarity(one) for one in SIMILARITIES]
+        return found
+
+    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
+        scores = self.model.regress(texts, verbose=0, **options)
+        return [{"score": rounded(score)} for score in scores]
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -49,6 +81,8 @@ class RoFormerTextRegressor(VectorTask):
 
     Source: Devlin et al. 2019, arXiv:1810.04805, section 4.1 (STS-B in GLUE).
     """
+
+    files_class = TextRegressorFiles
 
     def __init__(
         self,
@@ -81,33 +115,6 @@ class RoFormerTextRegressor(VectorTask):
 
     def make_targets(self, y: Texts, rows: Rows) -> Any:
         return as_numbers(y)[:, None]
-
-    @classmethod
-    def parse_label(
-        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
-    ) -> Any:
-        return parse_number(value)
-
-    @classmethod
-    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
-        return ("spearman", "pearson", "mean_absolute_error")
-
-    @property
-    def measure(self) -> Measure:
-        return NumberMeasure()
-
-    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
-        return self.regress(texts, verbose=verbose)
-
-    def baselines(self, text_count: int) -> list[Baseline]:
-        found: list[Baseline] = [Mean()]
-        if text_count == 2:
-            found += [PairSimilarity(one) for one in SIMILARITIES]
-        return found
-
-    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
-        scores = self.regress(texts, verbose=0, **options)
-        return [{"score": rounded(score)} for score in scores]
 
     @overload
     def regress(self, x: Iterator, **kwargs: Any) -> Iterator[np.floating]: ...

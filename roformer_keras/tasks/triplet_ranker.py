@@ -18,9 +18,47 @@ from roformer_keras.tasks.baselines import (
 )
 from roformer_keras.tasks.labels import rounded
 from roformer_keras.tasks.measures import ClassMeasure, Measure
+from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.tasks.vector import VectorTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Texts, Verbose
+
+
+class TripletRankerFiles(TaskFiles):
+    """Letters of the nearer text in files, and their figures."""
+
+    @classmethod
+    def parse_label(
+        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
+    ) -> Any:
+        return "BC"[_number(value)]
+
+    @classmethod
+    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+        return ("accuracy", "macro_f1")
+
+    @property
+    def measure(self) -> Measure:
+        return ClassMeasure("BC")
+
+    def expected_answers(self, texts: list[tuple[str, ...]], labels: list) -> Any:
+        return self.model.make_targets(labels)
+
+    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
+        return self.model.rank(texts, probabilities=True, verbose=verbose)
+
+    def baselines(self, text_count: int) -> list[Baseline]:
+        similar = [NearerText(one) for one in SIMILARITIES]
+        return [MostFrequent("most frequent letter", 2), *similar]
+
+    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
+        return [
+            {
+                "label": "BC"[row.argmax()],
+                "probabilities": {"B": rounded(row[0]), "C": rounded(row[1])},
+            }
+            for row in self.model.rank(texts, probabilities=True, verbose=0, **options)
+        ]
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -53,6 +91,8 @@ class RoFormerTripletRanker(VectorTask):
 
     Source: Su et al. 2021, arXiv:2104.09864, section 4.5 (CAIL2019-SCM).
     """
+
+    files_class = TripletRankerFiles
 
     text_counts = (3,)
 
@@ -89,39 +129,6 @@ class RoFormerTripletRanker(VectorTask):
 
     def make_targets(self, y: Texts, rows: Rows | None = None) -> Any:
         return np.array([_number(label, row) for row, label in enumerate(y)], "int32")
-
-    @classmethod
-    def parse_label(
-        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
-    ) -> Any:
-        return "BC"[_number(value)]
-
-    @classmethod
-    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
-        return ("accuracy", "macro_f1")
-
-    @property
-    def measure(self) -> Measure:
-        return ClassMeasure("BC")
-
-    def expected_answers(self, texts: list[tuple[str, ...]], labels: list) -> Any:
-        return self.make_targets(labels)
-
-    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
-        return self.rank(texts, probabilities=True, verbose=verbose)
-
-    def baselines(self, text_count: int) -> list[Baseline]:
-        similar = [NearerText(one) for one in SIMILARITIES]
-        return [MostFrequent("most frequent letter", 2), *similar]
-
-    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
-        return [
-            {
-                "label": "BC"[row.argmax()],
-                "probabilities": {"B": rounded(row[0]), "C": rounded(row[1])},
-            }
-            for row in self.rank(texts, probabilities=True, verbose=0, **options)
-        ]
 
     @overload
     def rank(

@@ -108,7 +108,7 @@ class FinetuningRun(ResumableRun):
     def __init__(self, settings, folder, callbacks=(), verbose=True):
         super().__init__(settings, folder, callbacks, verbose)
         self.data = read_data(settings)
-        self.metrics = self.data.task_class.metric_names(settings.options)
+        self.metrics = self.data.task_class.files_class.metric_names(settings.options)
         self.monitor = settings.monitor or self.metrics[0]
 
     def describe(self):
@@ -175,7 +175,9 @@ class FinetuningRun(ResumableRun):
         check_names(settings.task, "option", settings.options, sorted(arguments))
         names = {}
         if self.data.names is not None:
-            names = task_class.name_options(self.data.names, settings.options)
+            names = task_class.files_class.name_options(
+                self.data.names, settings.options
+            )
         try:
             task = task_class.from_preset(
                 settings.source,
@@ -320,7 +322,7 @@ class FinetuningRun(ResumableRun):
     def _figures_of(self, valid):
         batches = self.valid_rows.batches(self.settings.rows)
         evaluated = self.model.evaluate(batches, verbose=0, return_dict=True)
-        report = self.model.report(valid.texts, valid.labels)
+        report = self.model.files.report(valid.texts, valid.labels)
         figures = {"loss": evaluated["loss"], **{n: report[n] for n in self.metrics}}
         if self.monitor not in figures:
             figures[self.monitor] = class_figure(report, self.monitor)

@@ -32,7 +32,7 @@ class Examples:
     Attributes:
         path: str. Of the file.
         texts, lines: as in `Table`.
-        labels: as `TextTask.parse_label` returns them.
+        labels: as `TaskFiles.parse_label` returns them.
         groups: as in `Table`.
         skipped: list of pairs (line, reason): rows that were left out.
         format: str of `FORMATS`, or None where the extension says it.
@@ -155,7 +155,7 @@ def read_data(settings: FinetuningSettings) -> Data:
     train = read(settings.train, groups=settings.holdout_by)
     names = options.get("classes", options.get("labels"))
     if names is None:
-        names = task_class.find_names(train.labels, options)
+        names = task_class.files_class.find_names(train.labels, options)
         if names is not None:
             _check_classes(train, settings)
         if _are_classes(task_class, names, options):
@@ -163,7 +163,7 @@ def read_data(settings: FinetuningSettings) -> Data:
     names = list(names) if isinstance(names, tuple) else names
     if names is not None and not isinstance(names, list):
         raise ConfigurationError(f"names of labels must be a list, got {names!r}")
-    min_names = 1 if options.get("multi_label") else task_class.min_names
+    min_names = 1 if options.get("multi_label") else task_class.files_class.min_names
     if names is not None and len(names) < min_names:
         raise SourceError(
             f"{train.path} must have labels of at least {min_names} names, got {names}"
@@ -180,7 +180,9 @@ def read_data(settings: FinetuningSettings) -> Data:
 
 def _are_classes(task_class, names, options):
     """True if the names belong to classes, and not to spans."""
-    return names is not None and "classes" in task_class.name_options(names, options)
+    return names is not None and "classes" in task_class.files_class.name_options(
+        names, options
+    )
 
 
 def read_examples(
@@ -227,7 +229,7 @@ def read_examples(
         zip(table.labels, table.texts, table.lines, strict=True)
     ):
         try:
-            label = task_class.parse_label(value, texts, options)
+            label = task_class.files_class.parse_label(value, texts, options)
         except ConfigurationError as error:
             if is_missing(value):
                 column = fields[-1] if len(fields) > count else LABEL

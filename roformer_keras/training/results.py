@@ -136,7 +136,7 @@ class FinetunedTask:
         Raises:
             ConfigurationError: it cannot; names the row.
         """
-        as_texts(rows, self.task.answer_counts, self.task.has_choices)
+        as_texts(rows, self.task.files.answer_counts, self.task.has_choices)
 
     def answer(
         self,
@@ -152,7 +152,7 @@ class FinetunedTask:
             options: of `predict`.
         """
         names = row_names(rows[0])
-        lines = self.task.to_json(rows, **options)
+        lines = self.task.files.to_json(rows, **options)
         return [
             {**dict(zip(names, row, strict=True)), **own, **line}
             for row, own, line in zip(
@@ -297,7 +297,10 @@ def _load_task(folder, **options):
 def _count_of(task, learned):
     """Texts of a row: as many as those whose baselines a preset has."""
     for count in task.text_counts:
-        if learned and {one.name for one in task.baselines(count)} == learned.keys():
+        if (
+            learned
+            and {one.name for one in task.files.baselines(count)} == learned.keys()
+        ):
             return count
     return task.text_counts[0]
 

@@ -34,7 +34,7 @@ class Predict(ReadingVerb):
         tuned, task = loaded.tuned, loaded.model
 
         def answer(rows, numbers):
-            lines = task.to_json(rows, **self.computing)
+            lines = task.files.to_json(rows, **self.computing)
             return {name: [line[name] for line in lines] for name in lines[0]}
 
         fields = tuple(tuned.fields[: tuned.text_count]) or text_names(tuned.text_count)

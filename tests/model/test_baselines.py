@@ -350,7 +350,7 @@ def classifier():
 def report_of(classifier, monkeypatch, probabilities, labels, learned=None):
     texts = [("今天下雨", "今天下雨" if name == "同" else "他在北") for name in labels]
     predicted = np.array([[1 - p, p] for p in probabilities])
-    monkeypatch.setattr(type(classifier), "found_answers", lambda *_: predicted)
+    monkeypatch.setattr(classifier.files_class, "found_answers", lambda *_: predicted)
     lines = range(10, 10 + len(texts))
     return evaluate_task(classifier, texts, labels, lines=lines, learned=learned)
 

@@ -216,7 +216,7 @@ def test_what_is_left_of_batches_is_written_together(causal_lm, engine, batch_si
         as_prompt(causal_lm, row, max_new_tokens=limit)
         for row, limit in zip(ids, limits, strict=True)
     ]
-    config = causal_lm._config((), 1, top_p=0.8)
+    config = generation_config(causal_lm, (), 1, top_p=0.8)
     joined, join = [], decoder.join
 
     def counted(states):

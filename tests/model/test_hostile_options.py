@@ -91,11 +91,11 @@ def test_spans_tags_and_answers_that_are_none():
     cases = [((value, "甲乙丙丁", None), message) for value, message in SPANS]
     assert unrefused(cases, as_spans, ConfigurationError) == []
     cases = [((value, ("甲", "甲乙"), {}), message) for value, message in ANSWERS]
-    parse = RoFormerQuestionAnswerer.parse_label
+    parse = RoFormerQuestionAnswerer.files_class.parse_label
     assert unrefused(cases, parse, ConfigurationError) == []
     message = "a label must be 0 or B if the first text is nearer"
     cases = [((value, (), {}), message) for value in ("D", "", None, 2, True, [])]
-    parse = RoFormerTripletRanker.parse_label
+    parse = RoFormerTripletRanker.files_class.parse_label
     assert unrefused(cases, parse, ConfigurationError) == []
 
 
@@ -106,7 +106,7 @@ def test_labels_of_several_classes_that_are_none():
     ]
     wrong = unrefused(
         [((value, (), {"multi_label": True}), message) for value, message in cases],
-        RoFormerTextClassifier.parse_label,
+        RoFormerTextClassifier.files_class.parse_label,
         ConfigurationError,
     )
     assert wrong == []

@@ -232,7 +232,7 @@ def test_a_task_predicts(tmp_path):
         assert client.get("/v1/models").json()["data"][0]["abilities"] == ["predict"]
         mixed = post(client, "/predict", 400, rows=[TEXTS[0], ["一", "二"]])
         assert "row 1 has 2" in mixed["error"]["message"]
-    assert predicted == model.to_json([(text,) for text in TEXTS[:2]])
+    assert predicted == model.files.to_json([(text,) for text in TEXTS[:2]])
 
 
 def test_a_key_is_needed_but_for_the_page_and_the_state():

@@ -9,6 +9,7 @@ from common import SMALL
 
 from roformer_keras import RoFormerTokenizer
 from roformer_keras.errors import ConfigurationError, VocabularyError
+from roformer_keras.generation import paraphrase as paraphrasing
 from roformer_keras.models.fill_mask import fill_mask
 
 TEXTS = ["今天天气不错", "北京", "我爱北京天安门，天安门上太阳升。", "今天天气不错"]
@@ -120,9 +121,9 @@ def test_what_was_written_twice_counts_once_and_the_original_not_at_all(
             self.token_ids = token_ids
 
     monkeypatch.setattr(
-        type(sim),
-        "_decode",
-        lambda self, prompts, *_, **__: [[Text(i) for i in ids] for _ in prompts],
+        paraphrasing,
+        "decode_prompts",
+        lambda model, prompts, *_, **__: [[Text(i) for i in ids] for _ in prompts],
     )
     ranked = sim.paraphrase("今天", n=6)
     assert {one for one, _ in ranked} == {"北京", "hello北京"}
@@ -147,13 +148,13 @@ def test_many_texts_as_each_by_itself(sim):
 
 def test_positions_are_masked_in_the_prompt_but_not_in_the_ranking(sim, monkeypatch):
     asked = []
-    original = type(sim)._decode
+    original = paraphrasing.decode_prompts
 
-    def decode(self, prompts, *arguments, **options):
+    def decode(model, prompts, *arguments, **options):
         asked.extend(prompts)
-        return original(self, prompts, *arguments, **options)
+        return original(model, prompts, *arguments, **options)
 
-    monkeypatch.setattr(type(sim), "_decode", decode)
+    monkeypatch.setattr(paraphrasing, "decode_prompts", decode)
     text = TEXTS[0]
     ranked = sim.paraphrase(text, n=8, k=3, masked_positions=[1, 4], **OPTIONS)
     expected = list(sim.tokenizer.encode(text)[0])

@@ -173,14 +173,14 @@ def test_any_of_several_answers_is_right(answerer):
     several = ["北京", (1, 4), (2, 6)]
     for label in (several, Span(2, 4, "answer", "北京", 1.0)):
         np.testing.assert_array_equal(answerer.make_targets([label], rows), expected)
-    assert answerer.expected_answers(ROWS[:2], [several, None]) == [
+    assert answerer.files.expected_answers(ROWS[:2], [several, None]) == [
         ("北京", "在北京", "北京工作"),
         None,
     ]
     (text,) = [span.text for span in answerer.answer(ROWS[:1], verbose=0)]
     right = [[text, "上海"], ["上海", text]]
     for label in right:
-        report = answerer.report(ROWS[:1], [label])
+        report = answerer.files.report(ROWS[:1], [label])
         assert (report["f1"], report["exact_match"]) == (1, 1)
     report = evaluate_task(answerer, ROWS[:1], [["上海", "我在上海"]], lines=[7])
     assert report["exact_match"] == 0
@@ -191,7 +191,7 @@ def test_any_of_several_answers_is_right(answerer):
 
 def test_answers_of_files(answerer):
     def parse(value):
-        return answerer.parse_label(value, ROWS[0], {})
+        return answerer.files.parse_label(value, ROWS[0], {})
 
     answer = {"text": "北京", "answer_start": 2}
     assert parse([answer, answer]) == parse("北京") == parse([2, 4]) == (2, 4)

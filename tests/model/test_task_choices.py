@@ -84,7 +84,7 @@ def test_probabilities_loss_and_accuracy(model):
     history = model.fit(TEXTS, LABELS, sample_weight=weights, verbose=0).history
     # Keras divides by the number of rows.
     assert history["loss"][0] == pytest.approx(np.mean(weights * losses), abs=1e-5)
-    report = model.report(TEXTS, list(NUMBERS))
+    report = model.files.report(TEXTS, list(NUMBERS))
     assert report == {"rows": 4, "accuracy": np.mean(chosen == NUMBERS)}
 
 

@@ -238,8 +238,8 @@ def test_labels_that_may_be_numbers_of_classes_or_0_and_1():
         model.make_targets([[["好"]]], None)
     options = {"multi_label": True}
     with pytest.raises(ConfigurationError, match="each label is 0,1 or 1,0"):
-        model.find_names([["0", "1"], ["1", "0"]], options)
-    assert model.find_names([["0", "1"], ["0"]], options) == ["0", "1"]
+        model.files.find_names([["0", "1"], ["1", "0"]], options)
+    assert model.files.find_names([["0", "1"], ["0"]], options) == ["0", "1"]
 
 
 def test_a_number_that_is_the_name_of_another_class():
@@ -625,7 +625,7 @@ def test_answers_have_the_type_of_the_classes(tmp_path):
         for one in (model, loaded):
             (answer,) = one.classify(TEXTS[:1], verbose=0)
             assert (type(answer), answer in known) == (type(known[0]), True)
-            (line,) = one.to_json([(TEXTS[0],)])
+            (line,) = one.files.to_json([(TEXTS[0],)])
             names = list(line["probabilities"])
             assert names == [str(name).lower() for name in known]
             if classes is not None:

@@ -201,7 +201,7 @@ def _ask(folder: Path):
 
 
 def _ask_model(model, row):
-    (answer,) = model.to_json([row])
+    (answer,) = model.files.to_json([row])
     # As a command writes it.
     json.dumps(answer, allow_nan=False)
     spans = answer.get("spans", [answer["answer"]] if answer.get("answer") else [])
@@ -336,7 +336,7 @@ def _read_examples(folder: Path):
     def read(task, count, skips):
         task_class = getattr(tasks, task.class_name)
         examples = read_examples(str(path), task_class, {}, count, skips=skips)
-        task_class.find_names(examples.labels, {})
+        task_class.files_class.find_names(examples.labels, {})
 
     try_each(
         functools.partial(read, task, count, skips)
