@@ -9,6 +9,7 @@ import numpy as np
 from roformer_keras.engines.network import NetworkWriter
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.engines.programs import OpenVINOProgram
+from roformer_keras.engines.weight_file import WeightFile
 
 
 class ModelProgram:
@@ -28,7 +29,8 @@ class ModelProgram:
     """
 
     def __init__(self, model: keras.Model, int8: bool, bfloat16: bool):
-        graph = OpenVINOGraph(int8=int8)
+        weights = WeightFile()
+        graph = OpenVINOGraph(int8=int8, weights=weights)
         inputs = {
             name: graph.input(name, x.dtype, x.shape) for name, x in model.input.items()
         }
@@ -41,7 +43,7 @@ class ModelProgram:
             graph.output(self._names[-1], output, ())
         self._dtypes = {name: x.dtype for name, x in model.input.items()}
         self._program = OpenVINOProgram(
-            graph.finish(), bfloat16, multiplies_integers=int8
+            graph.finish(), bfloat16, multiplies_integers=int8, weights=weights
         )
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from roformer_keras.engines.weight_file import WeightFile
 from roformer_keras.extras import import_extra
 
 
@@ -22,6 +23,7 @@ class OpenVINOGraph:
     Args:
         int8: bool. Whether kernels and embeddings are stored in 8 bits, with a scale
             for each output or token.
+        weights: `WeightFile` for the matrices, or None to keep them in memory.
 
     Tensors are OpenVINO's nodes, of shape `(rows, length, features)` where nothing
     else is said; arguments that are NumPy arrays become constants.
@@ -45,12 +47,13 @@ class OpenVINOGraph:
         "tanh": lambda graph, x: graph.op.tanh(x),
     }
 
-    def __init__(self, int8: bool = False):
+    def __init__(self, int8: bool = False, weights: WeightFile | None = None):
         import_extra("openvino", "the engine 'openvino'")
         import openvino
         from openvino import opset13
 
         self._ov, self.op, self._int8 = openvino, opset13, int8
+        self._weights = weights
         self._inputs: dict[str, Any] = {}
         self._results: list = []
         self._assigned: list = []
@@ -297,9 +300,15 @@ class OpenVINOGraph:
     def _stored(self, matrix):
         """A matrix `(outputs, features)`; with `int8` integers and their scales."""
         if not self._int8:
-            return self.op.constant(matrix)
+            return self._constant(matrix)
         integers, scale = _round_to_8_bits(matrix)
-        return self.op.constant(integers), self.op.constant(scale)
+        return self._constant(integers), self.op.constant(scale)
+
+    def _constant(self, matrix):
+        if self._weights is None:
+            return self.op.constant(matrix)
+        mapped = self._weights.mapped(matrix)
+        return self.op.constant(mapped, shared_memory=mapped is not matrix)
 
     def _product(self, x, stored):
         if self._int8:

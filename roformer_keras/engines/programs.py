@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from roformer_keras.engines.weight_file import WeightFile
 from roformer_keras.extras import import_extra
 from roformer_keras.processes import available_cores, refuse_forked_process
 
@@ -31,10 +32,16 @@ class OpenVINOProgram:
         bfloat16: bool. True computes in bfloat16, if the processor does.
         multiplies_integers: bool. True rounds what is multiplied with weights of 8 bits
             to 8 bits too, with a scale for each 128 features.
+        weights: `WeightFile` of the model's matrices, or None. Its memory is released
+            after compiling and after the first call, which both arrange kernels.
     """
 
     def __init__(
-        self, model: Any, bfloat16: bool = False, multiplies_integers: bool = False
+        self,
+        model: Any,
+        bfloat16: bool = False,
+        multiplies_integers: bool = False,
+        weights: WeightFile | None = None,
     ):
         openvino = import_extra("openvino", "the engine 'openvino'")
         refuse_forked_process()
@@ -43,12 +50,17 @@ class OpenVINOProgram:
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_NUM_THREADS": available_cores(),
             "INFERENCE_PRECISION_HINT": dtype,
+            # A thread that is bound to a core waits for other work there, and all
+            # others wait for it.
+            "ENABLE_CPU_PINNING": False,
             # By default they are rounded to 8 bits.
             "KV_CACHE_PRECISION": dtype,
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": 128 if multiplies_integers else 0,
         }
         self._tensor = openvino.Tensor
         self._compiled = openvino.Core().compile_model(model, "CPU", options)
+        self._weights, self._is_used = weights, False
+        self._release()
         self._names = [output.any_name for output in self._compiled.outputs]
         self._requests = threading.local()
 
@@ -65,7 +77,14 @@ class OpenVINOProgram:
     def run(self, memory: Any, inputs: Mapping[str, np.ndarray]) -> dict:
         refuse_forked_process()
         results = memory.infer(inputs, share_inputs=True, share_outputs=True)
+        if not self._is_used:
+            self._is_used = True
+            self._release()
         return dict(zip(self._names, results.values(), strict=True))
+
+    def _release(self):
+        if self._weights is not None:
+            self._weights.release()
 
     def outputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs by name, of a network without memory; threads may share it."""

@@ -7,6 +7,7 @@ from typing import Any
 from roformer_keras.checks import check_choice
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.engines.programs import OpenVINOProgram, Program
+from roformer_keras.engines.weight_file import WeightFile
 from roformer_keras.generation.stateful import Reading, StatefulDecoder
 from roformer_keras.generation.stateful_encoder_decoder import StatefulEncoderDecoder
 from roformer_keras.types import ENGINES
@@ -49,9 +50,10 @@ def make_decoder(
     """
     programs: dict[str, Program] = {}
     for name, write in networks.items():
-        graph = OpenVINOGraph(int8=engine.endswith("int8"))
+        weights = WeightFile()
+        graph = OpenVINOGraph(int8=engine.endswith("int8"), weights=weights)
         write(graph)
-        programs[name] = OpenVINOProgram(graph.finish(), bfloat16)
+        programs[name] = OpenVINOProgram(graph.finish(), bfloat16, weights=weights)
     return decoder_of(programs, reading)
 
 
