@@ -21,6 +21,7 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
+from unittest.mock import patch
 
 import docs_blocks
 import keras
@@ -48,6 +49,7 @@ from roformer_keras import (
     RoFormerSim,
     RoFormerTextClassifier,
     RoFormerTokenClassifier,
+    layers,
 )
 from roformer_keras.compiled import refuse_inference_backend
 from roformer_keras.errors import BackendError
@@ -56,6 +58,7 @@ from roformer_keras.export.runtime import ServedEncoder
 from roformer_keras.layers import (
     LayerNorm,
     LinearRoPEAttention,
+    long_attention,
 )
 from roformer_keras.verification.counterpart import counterpart
 
@@ -159,6 +162,49 @@ def check_layers_and_optimizers_equal_bert4keras():
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         assert pytest.main([*options, *modules]) == 0
+
+
+def check_long_texts():
+    """Attention without stored scores equals that with them, with its gradients."""
+    refuse_inference_backend()
+    x = np.random.default_rng(0).normal(size=(2, 37, 16)).astype("float32")
+    y = np.random.default_rng(1).normal(size=(2, 37, 16)).astype("float32")
+    for mask in (None, layers.causal_mask(37), np.arange(37)[None, None, None] < 30):
+        found = []
+        for limit in (100, 2**60):
+            keras.utils.set_random_seed(1)
+            inputs = keras.Input((37, 16), batch_size=2)
+            layer = layers.RoPEAttention(num_heads=2, head_dim=8)
+            model = keras.Model(inputs, layer(inputs, attention_mask=mask))
+            model.compile(keras.optimizers.SGD(1.0), "mse", run_eagerly=False)
+            sizes = {"MAX_SCORES": limit, "_BLOCK": 600, "_MIN_QUERIES": 4}
+            with patch.multiple(long_attention, **sizes):
+                outputs = model.predict(x, verbose=0)
+                model.train_on_batch(x, y)
+            # What a step of SGD changes is the gradient.
+            found.append([outputs, *model.get_weights()])
+        for blocks, whole in zip(*found, strict=True):
+            close(blocks, whole)
+    if keras.backend.backend() == "jax":
+        _check_dropout_in_blocks(x)
+
+
+def _check_dropout_in_blocks(x):
+    """Weights are dropped out by a seed, and their mean is without dropout."""
+    import jax
+
+    x = ops.reshape(x, (2, 1, 37, 16))
+
+    @jax.jit
+    def attend(seed):
+        return long_attention.attend(x, x, x, None, 0.4, lambda: seed, None)
+
+    sizes = {"_BLOCK": 600, "_MIN_QUERIES": 4}
+    with patch.multiple(long_attention, **sizes):
+        drawn = [attend(np.array([3, n], "uint32")) for n in range(400)]
+        expected = long_attention.attend(x, x, x, None, 0.0, None, None)
+    assert ops.std(drawn[0] - drawn[1]) > 0.1
+    close(ops.mean(ops.stack(drawn), axis=0), expected, atol=0.3)
 
 
 def check_linear_attention():

@@ -273,8 +273,9 @@ class RoPEAttention(ProjectedAttention):
 
     def _is_in_blocks(self, query, training):
         """True if scores may be too many to compute at once."""
-        is_unknown = query.shape[2] is None
-        return self.in_blocks if training and is_unknown else may_be_long(query)
+        if training and query.shape[2] is None:
+            return self.in_blocks
+        return may_be_long(query, self.dropout if training else 0.0)
 
     def _attended(self, query, key, value, attention_mask, training):
         """The output of the layer, where scores may take too much memory."""

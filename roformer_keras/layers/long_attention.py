@@ -1,12 +1,14 @@
-"""Attention of long texts on TensorFlow, whose scores are never there all at once.
+"""Attention of long texts, whose scores are never there all at once.
 
 Scores of a text are a square: 8,192 tokens of a base model take 3.2 GB in each layer.
 Here they are computed for some queries at a time, and again in the backward pass. So
-memory grows with the length, and not with its square.
+memory grows with the length, and not with its square. On PyTorch its own attention
+does so, for texts of any length.
 """
 
 import contextlib
 import contextvars
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,17 +40,22 @@ def predicting() -> Iterator[None]:
         _predicts.reset(token)
 
 
-def may_be_long(query: Any) -> bool:
-    """True if TensorFlow computes, and the scores may be more than `MAX_SCORES`.
+def may_be_long(query: Any, rate: float = 0.0) -> bool:
+    """True if the scores may be more than `MAX_SCORES`, and need not be stored.
 
     Args:
         query: `(batch, heads, length, features)`; sizes may be unknown.
+        rate: float. Dropout of the weights, which PyTorch draws by another generator
+            in its own attention.
     """
-    if keras.backend.backend() != "tensorflow":
+    backend = keras.backend.backend()
+    if backend == "torch":
+        return not rate
+    if backend not in ("tensorflow", "jax"):
         return False
     batch, heads, length, _ = query.shape
     if length is None:
-        return _predicts.get()
+        return backend == "tensorflow" and _predicts.get()
     return is_long(batch or _ROWS, heads, length)
 
 
@@ -62,8 +69,9 @@ def attend(
 ) -> Any:
     """The values, weighted by softmax attention: `(batch, heads, length, head_dim)`.
 
-    If sizes are unknown, the graph chooses between blocks and `plain` when it runs; in
-    training it computes in blocks, as TensorFlow keeps what both need for gradients.
+    If sizes are unknown, TensorFlow's graph chooses between blocks and `plain` when it
+    runs; in training it computes in blocks, as TensorFlow keeps what both need for
+    gradients.
 
     Args:
         query, key: `(batch, heads, length, key_dim)`.
@@ -74,6 +82,12 @@ def attend(
         seed: function that draws a seed of two integers; None if this is no training.
         plain: function without arguments that computes it at once.
     """
+    if keras.backend.backend() == "torch":
+        heads_last = (keras.ops.swapaxes(x, 1, 2) for x in (query, key, value))
+        mixed = keras.ops.dot_product_attention(*heads_last, bias=mask)
+        return keras.ops.swapaxes(mixed, 1, 2)
+    if keras.backend.backend() == "jax":
+        return _in_blocks_of_jax(query, key, value, mask, rate, seed)
     import tensorflow as tf
 
     if seed is not None or None not in query.shape:
@@ -89,6 +103,42 @@ def attend(
 
 def _dropped(x, factors):
     return x if factors is None else x * factors
+
+
+def _in_blocks_of_jax(query, key, value, mask, rate, seed):
+    import jax
+    import jax.numpy as jnp
+
+    length, factor = query.shape[2], query.shape[-1] ** -0.5
+    count = max(_BLOCK // math.prod(query.shape[:3]), _MIN_QUERIES)
+    blocks = -(-length // count)
+
+    def parts(x):
+        padded = jnp.pad(x, [(0, 0), (0, 0), (0, blocks * count - length), (0, 0)])
+        shape = (*x.shape[:2], blocks, count, x.shape[3])
+        return jnp.moveaxis(padded.reshape(shape), 2, 0)
+
+    # A mask of all queries is cut with them.
+    has_rows = mask is not None and mask.shape[2] != 1
+    drawn = seed() if rate else None
+
+    @jax.checkpoint
+    def attend(block):
+        number, queries, *masks = block
+        scores = queries @ jnp.swapaxes(key, 2, 3) * jnp.asarray(factor, query.dtype)
+        if mask is not None:
+            scores += masks[0] if has_rows else mask
+        weights = jax.nn.softmax(scores)
+        if rate:
+            place = jax.random.fold_in(drawn, number)
+            is_kept = jax.random.bernoulli(place, 1 - rate, weights.shape)
+            weights = jnp.where(is_kept, weights / (1 - rate), 0)
+        return weights.astype(value.dtype) @ value
+
+    given = (jnp.arange(blocks), parts(query), *([parts(mask)] if has_rows else []))
+    mixed = jnp.moveaxis(jax.lax.map(attend, given), 0, 2)
+    mixed = mixed.reshape(*query.shape[:2], blocks * count, value.shape[3])
+    return mixed[:, :, :length]
 
 
 def _in_blocks(query, key, value, mask, rate, seed):

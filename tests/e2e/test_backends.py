@@ -29,6 +29,7 @@ FEATURES = {
     "saving": "presets and `.keras`, written and read",
     "text": "`encode`, `fill_mask`",
     "generation": "`generate` by every method, `stream`, `paraphrase`",
+    "long_texts": "attention of long texts without stored scores",
     "linear_attention": "attention of linear cost: training and writing",
     "encoder_decoder": "`RoFormerSeq2Seq`: training and writing",
     "finetuning": "tasks on texts: `fit`, `predict`, `extract`",

@@ -52,7 +52,10 @@ ALLOWED = {
     """,
     "tf_keras": "verification/reference_process",
     "bert4keras": "verification/reference_process",
-    "jax": "compiled data/devices quirks tasks/adversarial training/processes",
+    "jax": """
+        compiled data/devices layers/long_attention quirks tasks/adversarial
+        training/processes
+    """,
     "torch": "compiled tasks/adversarial verification/reference_process",
     "transformers": "verification/reference_process",
     "onnxruntime": "export/model",
