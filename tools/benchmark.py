@@ -10,7 +10,7 @@ and the commit that had this command, if it is gone.
 A page has a table between the lines `<!-- table: NAME -->` and
 `<!-- end of the table -->`. A table stays as it is if a part that it shows was not
 measured. Programs that are not installed, such as Hugging Face transformers, are left
-out. All of it takes about 90 minutes on two cores without other work.
+out. All of it takes about 100 minutes on two cores without other work.
 """
 
 import datetime
@@ -42,6 +42,7 @@ PARTS = {
         ("--parts", "engines", "mix", "--mix-prompts", "300", "--rounds", "3"),
     ),
     "step": ("finetune", ()),
+    "long": ("long", ()),
     "load": ("encode", ("--parts", "load")),
     "scripts": ("scripts", ()),
 }

@@ -19,9 +19,10 @@ from sources import listing, unpacked
 
 from roformer_keras import RoFormerCausalLM, RoFormerSim
 from roformer_keras.cli import jobs, main
+from roformer_keras.generation import paraphrase
 from roformer_keras.verbs import sources
 from roformer_keras.verbs.embed import Similarity
-from roformer_keras.verbs.writing import Generate, Paraphrase
+from roformer_keras.verbs.writing import Generate
 
 PROMPTS = ["今天天气不错", "北京", "我爱北京天安门", "你好", "天气", "我", "今天", "门"]
 TEXTS = ["今天天气不错", "我爱北京", "你好"]
@@ -285,8 +286,7 @@ def test_a_table_has_three_columns_whatever_is_in_the_texts(tmp_path, capsys):
 
 
 def test_a_text_without_outputs_has_a_row(monkeypatch, texts, tmp_path, capsys):
-    model = Paraphrase(source=str(SIM)).load_source().model
-    monkeypatch.setattr(model, "_candidates", lambda text, written: [])
+    monkeypatch.setattr(paraphrase, "_candidates", lambda model, text, written: [])
     out = tmp_path / "out.tsv"
     code, _, _ = run(*PARAPHRASE, texts, *FEW, "-o", out, capsys=capsys)
     assert code == 0

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tools.benchmarks.harness import LIMIT, THEIRS, ratios, show, show_ratios
+from tools.benchmarks.long import RUNS as LONG_RUNS
 from tools.benchmarks.scripts import RUNS, SCRIPTS
 from tools.tables import markdown
 
@@ -189,6 +190,21 @@ def scripts_table(figures):
     return markdown(["script", *both, *again], lines)
 
 
+def long_table(figures):
+    """Seconds and additional memory of one text, by its length."""
+    lines = []
+    for title, runs in figures["long"].items():
+        if not title.endswith(" tokens"):
+            continue
+        cells = [
+            f"{show_run(run, 's')}; {show(run['added'])}" if run else ""
+            for name in LONG_RUNS
+            for run in [runs.get(name)]
+        ]
+        lines.append([title, *cells])
+    return markdown(["one text; s and MB", *LONG_RUNS], lines)
+
+
 SERVING_COLUMNS = (
     "clients",
     "texts/s",
@@ -261,4 +277,5 @@ TABLES = {
     "all": Table(make_table, parts_of(ROWS), "python -m tools.benchmark"),
     "loading": table_of_part(loading_table, "load"),
     "scripts": table_of_part(scripts_table, "scripts"),
+    "long-texts": table_of_part(long_table, "long"),
 }

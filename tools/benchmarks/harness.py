@@ -25,6 +25,13 @@ from tools.reference.bert4keras import environment
 from tools.tables import print_table, write_json
 from tools.workers import Worker
 
+# Flags of a processor, by which the order of the programs changes.
+UNITS = {
+    "avx512f": "AVX-512",
+    "avx512_vnni": "VNNI",
+    "avx512_bf16": "BF16",
+    "amx_bf16": "AMX",
+}
 LIMIT, THEIRS = "matrix products", "bert4keras float32"
 # Largest difference of sides with the same weights, relative to the largest number:
 # bert4keras adds another epsilon in its norms.
@@ -43,13 +50,18 @@ def make_parser(description: str, sizes: Mapping, parts=()) -> Parser:
 
 
 def processor() -> str:
-    """The processor and how many of its cores this process may use."""
+    """The processor, its units, and how many of its cores this process may use."""
     count = len(os.sched_getaffinity(0))
     lines = []
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
-    return f"{count} cores of {(names or [platform.processor() or 'unknown'])[0]}"
+    name = (names or [platform.processor() or "unknown"])[0]
+    flags = {
+        flag for line in lines if line.startswith("flags") for flag in line.split()
+    }
+    units = [unit for flag, unit in UNITS.items() if flag in flags]
+    return f"{count} cores of {name} ({', '.join(units) or 'no AVX-512'})"
 
 
 class Side(types.SimpleNamespace):

@@ -234,8 +234,7 @@ class Transformers(EncodeSide):
             num_hidden_layers=self.layers,
             num_attention_heads=self.hidden // 64,
             intermediate_size=4 * self.hidden,
-            max_position_embeddings=POSITIONS,
-            **fields,
+            **{"max_position_embeddings": POSITIONS, **fields},
         )
         keywords = {"add_pooling_layer": False} if name == "BertModel" else {}
         model = getattr(transformers, name)(config, **keywords).eval()
