@@ -57,8 +57,11 @@ class OpenVINOProgram:
             "KV_CACHE_PRECISION": dtype,
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": 128 if multiplies_integers else 0,
         }
-        self._tensor = openvino.Tensor
-        self._compiled = openvino.Core().compile_model(model, "CPU", options)
+        self._tensor, core = openvino.Tensor, openvino.Core()
+        if bfloat16:
+            model = core.read_model(model) if isinstance(model, str) else model
+            _end_in_products(model)
+        self._compiled = core.compile_model(model, "CPU", options)
         self._weights, self._is_used = weights, False
         self._release()
         self._names = [output.any_name for output in self._compiled.outputs]
@@ -93,3 +96,40 @@ class OpenVINOProgram:
         results = self.run(self._requests.request, inputs)
         # The next call writes where they are in memory.
         return {name: array.copy() for name, array in results.items()}
+
+
+def _end_in_products(model):
+    """Multiplies outputs that come from sums and norms with the identity.
+
+    In bfloat16 OpenVINO computes what follows the last products of a network in
+    float32. From an output that is no product, sums and norms lead back through all
+    blocks: all of them would be float32, and their inputs and outputs converted.
+    """
+    from openvino import opset13
+
+    for result in model.get_results():
+        output = result.input(0).get_source_output()
+        width = output.get_partial_shape()[-1]
+        if width.is_dynamic or _norms_after_products(output) < 2:
+            continue
+        identity = np.eye(width.get_length(), dtype="float32")
+        names = output.get_names()
+        output.set_names(set())
+        product = opset13.matmul(output, identity, False, False).output(0)
+        product.set_names(names)
+        result.input(0).replace_source_output(product)
+    model.validate_nodes_and_infer_types()
+
+
+def _norms_after_products(output):
+    """Number of norms on the ways from an output back to products."""
+    nodes, seen, norms = [output.get_node()], set(), 0
+    while nodes:
+        node = nodes.pop()
+        name, kind = node.get_friendly_name(), node.get_type_name()
+        if name in seen or kind in ("MatMul", "ScaledDotProductAttention"):
+            continue
+        seen.add(name)
+        norms += kind in ("MVN", "ReduceMean")
+        nodes += [x.get_source_output().get_node() for x in node.inputs()]
+    return norms
