@@ -13,7 +13,7 @@ from roformer_keras.processes import refuse_forked_process
 from roformer_keras.types import Shape
 
 
-def refuse_inference_backend() -> None:
+def refuse_backend_without_training() -> None:
     """Raises BackendError where Keras runs on a backend that does not train."""
     if keras.backend.backend() == "openvino":
         raise BackendError(

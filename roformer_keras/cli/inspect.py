@@ -28,8 +28,8 @@ def run(
         tensors: list every tensor and every field of the configuration
     """
     from roformer_keras.conversion.checkpoint import (
+        check_saved_tokenizer,
         check_size,
-        check_tokenizer,
         model_of,
     )
     from roformer_keras.conversion.reader import open_checkpoint
@@ -37,7 +37,7 @@ def run(
 
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
         check_size(checkpoint, checkpoint.config)
-        check_tokenizer(checkpoint)
+        check_saved_tokenizer(checkpoint)
         tokens = checkpoint.vocabulary
         content: dict[str, Any] = {
             "source": str(source),

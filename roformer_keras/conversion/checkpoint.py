@@ -258,7 +258,7 @@ def check_size(checkpoint: Checkpoint, config: RoFormerConfig | Seq2SeqConfig) -
         )
 
 
-def check_tokenizer(checkpoint: Checkpoint) -> None:
+def check_saved_tokenizer(checkpoint: Checkpoint) -> None:
     """Checks that the vocabulary and the saved options make a tokenizer.
 
     Raises:

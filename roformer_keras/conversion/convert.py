@@ -16,7 +16,7 @@ from roformer_keras.checks import as_names, check_choice, check_path
 from roformer_keras.config import ConfigSource, RoFormerConfig
 from roformer_keras.conversion.checkpoint import (
     Checkpoint,
-    check_tokenizer,
+    check_saved_tokenizer,
     model_of,
     weights_to_read,
 )
@@ -196,7 +196,7 @@ def prepare(
             f"configuration has no place, {min(left)} among them"
         )
     written += task if base != model else []
-    check_tokenizer(checkpoint)
+    check_saved_tokenizer(checkpoint)
     return dataclasses.replace(
         checkpoint,
         config=config,

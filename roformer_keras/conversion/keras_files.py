@@ -18,7 +18,7 @@ from roformer_keras.conversion.keras_hub_preset import (
     warn_of_head,
 )
 from roformer_keras.conversion.quantized import QuantizedLayer
-from roformer_keras.conversion.tokenizer_files import check_tokenizer
+from roformer_keras.conversion.tokenizer_files import checked_tokenizer_fields
 from roformer_keras.conversion.weights import (
     KERAS_BACKBONE,
     KERAS_MLM,
@@ -204,7 +204,7 @@ def _saved_model(serialized: dict, label: str) -> dict:
         tokens, text = part.pop("vocabulary", None), part.pop("tokenizer", None)
         if tokens is not None:
             saved["vocabulary"] = check_saved_tokens(tokens, label)
-            saved["tokenizer"] = check_tokenizer(text or {}, label)
+            saved["tokenizer"] = checked_tokenizer_fields(text or {}, label)
     quantized = {}
     for part in (fields, options):
         layers = part.pop("quantization", {})

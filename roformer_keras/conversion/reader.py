@@ -37,7 +37,7 @@ from roformer_keras.conversion.keras_files import (
     open_preset,
 )
 from roformer_keras.conversion.tokenizer_files import (
-    check_tokenizer,
+    checked_tokenizer_fields,
     read_tokens,
     saved_tokenizer,
 )
@@ -427,7 +427,7 @@ def _open_safetensors(files, stack):
         for name in ("model_options", "tokenizer")
     }
     if saved["tokenizer"]:
-        saved["tokenizer"] = check_tokenizer(saved["tokenizer"], files.label)
+        saved["tokenizer"] = checked_tokenizer_fields(saved["tokenizer"], files.label)
     saved["model"] = metadata.get("model")
     if saved["model"] not in (None, *MODEL_FIELDS):
         raise ConfigurationError(

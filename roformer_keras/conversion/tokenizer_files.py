@@ -25,7 +25,7 @@ def saved_tokenizer(parts: Mapping[str, Blob]) -> dict:
         fields = content.get("config")
         if content.get("registered_name") == KERAS_HUB_TOKENIZER:
             fields = tokenizer_of_keras_hub(fields, label)
-        saved["tokenizer"] = check_tokenizer(fields, label)
+        saved["tokenizer"] = checked_tokenizer_fields(fields, label)
         sums = check_sums(content.get(FIELD), label)
         if "vocabulary" in parts:
             blob = parts["vocabulary"]
@@ -33,7 +33,7 @@ def saved_tokenizer(parts: Mapping[str, Blob]) -> dict:
     return saved
 
 
-def check_tokenizer(fields, label: str) -> dict:
+def checked_tokenizer_fields(fields, label: str) -> dict:
     """The arguments of a tokenizer besides its vocabulary."""
     kinds = {"level": str | None, "lower_case": bool}
     if not isinstance(fields, dict) or not all(

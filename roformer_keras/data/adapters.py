@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from roformer_keras import quirks
-from roformer_keras.compiled import refuse_inference_backend
+from roformer_keras.compiled import refuse_backend_without_training
 from roformer_keras.data.devices import uneven_batches
 from roformer_keras.data.generators import DataAdapter, as_batches, without_tuning
 
@@ -101,7 +101,7 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
     """
     is_fit = method.__name__ == "fit"
     if is_fit:
-        refuse_inference_backend()
+        refuse_backend_without_training()
     if _is_left_to_keras(method.__self__, options):
         with uneven_batches():
             return method(*arguments, **options)

@@ -20,7 +20,7 @@ FORMAT, SUFFIX = "openvino", ".xml"
 Networks = Mapping[str, Callable[[Any], None]]
 
 
-def choose_engine(engine: str) -> str:
+def engine_of_writing(engine: str) -> str:
     """The engine for the steps of texts; `"openvino"` where Keras runs on that.
 
     Raises:
@@ -82,7 +82,7 @@ def kept_decoder(model: Any, engine: Any = None) -> Any:
     inference = inference_of(model)
     version = [model.config, getattr(model.tokenizer, "cls_id", None)]
     decoder = inference.program(
-        choose_engine(engine or model._engine), "decoder", compile_networks, version
+        engine_of_writing(engine or model._engine), "decoder", compile_networks, version
     )
     if decoder is not None:
         return decoder

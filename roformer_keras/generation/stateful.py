@@ -275,7 +275,7 @@ class StatefulDecoder:
 
 
 def hidden(visible: np.ndarray) -> np.ndarray:
-    """Addend of scores: 0 where a key is visible, else `HIDDEN`."""
+    """Addend of scores: 0 where a key is visible, else `_HIDDEN`."""
     return np.where(visible, np.float32(0), np.float32(_HIDDEN))
 
 

@@ -130,13 +130,14 @@ def _in_blocks_of_jax(query, key, value, mask, rate, seed):
             scores += masks[0] if has_rows else mask
         weights = jax.nn.softmax(scores)
         if rate:
-            place = jax.random.fold_in(drawn, number)
-            is_kept = jax.random.bernoulli(place, 1 - rate, weights.shape)
+            block_key = jax.random.fold_in(drawn, number)
+            is_kept = jax.random.bernoulli(block_key, 1 - rate, weights.shape)
             weights = jnp.where(is_kept, weights / (1 - rate), 0)
         return weights.astype(value.dtype) @ value
 
-    given = (jnp.arange(blocks), parts(query), *([parts(mask)] if has_rows else []))
-    mixed = jnp.moveaxis(jax.lax.map(attend, given), 0, 2)
+    masks = (parts(mask),) if has_rows else ()
+    by_block = jax.lax.map(attend, (jnp.arange(blocks), parts(query), *masks))
+    mixed = jnp.moveaxis(by_block, 0, 2)
     mixed = mixed.reshape(*query.shape[:2], blocks * count, value.shape[3])
     return mixed[:, :, :length]
 

@@ -1,7 +1,8 @@
 """Partial training: frozen layers, and low-rank additions to kernels (LoRA).
 
-The functions are methods of `PresetModel`. `model` is a `RoFormerBackbone`, or has one
-as `backbone`. They return the number of parameters that are trained then.
+`freeze`, `unfreeze`, `enable_lora`, `merge_lora`, `save_lora` and `load_lora` are
+methods of `PresetModel`; their `model` is a `RoFormerBackbone`, or has one as
+`backbone`. Those that change which weights are trained return how many parameters are.
 
 They may be called before or after `compile`. If they change which weights are
 trained, the optimizer starts again with the same settings, without moments and steps.

@@ -2,13 +2,14 @@
 
 import dataclasses
 import functools
+import inspect
 import math
 from collections.abc import Iterator
 from typing import Any, Self
 
 import keras
 
-from roformer_keras.checks import check_integer
+from roformer_keras.checks import check_instance, check_integer, check_names
 from roformer_keras.data.batches import NumberedBatches
 from roformer_keras.data.datasets import (
     check_container,
@@ -26,7 +27,7 @@ from roformer_keras.objectives import OBJECTIVES
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveData:
-    """Items of an objective; it has the methods of `TextData`.
+    """Items of an objective; `fit` calls it as it calls `TextData`.
 
     Args:
         model: `LanguageModel`, compiled.
@@ -111,11 +112,17 @@ class ObjectiveReader(TextReader):
                 "texts without labels have no weights and no classes: leave "
                 "sample_weight and class_weight out"
             )
-        objective = OBJECTIVES[self.model.objective_name](
-            self.model.text_tokenizer(),
-            self.options.get("max_length", 128),
-            **(self.options.get("options") or {}),
+        max_length = self.options.get("max_length", 128)
+        check_integer("max_length", max_length, minimum=4)
+        kind, options = (
+            OBJECTIVES[self.model.objective_name],
+            self.options.get("options"),
         )
+        check_instance("options", options, dict | None)
+        names = inspect.signature(kind).parameters.keys() - {"tokenizer", "length"}
+        check_names(kind.__name__, "option", options or (), sorted(names))
+        tokenizer = self.model.text_tokenizer()
+        objective = kind(tokenizer, max_length, **(options or {}))
         if not self.model.compiled:
             self.model.compile()
         return ObjectiveData.of(self.model, objective, x, y)

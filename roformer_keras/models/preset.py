@@ -42,11 +42,12 @@ if TYPE_CHECKING:
 class PresetModel(FastModel):
     """A model that is loaded from a checkpoint, saved as a preset folder, and fitted.
 
-    Subclasses have a `config`, and are built from one by `from_roformer_config`. Those
-    that learn texts define `labelled(x, y, sample_weight, class_weight)`, which returns
-    `TextData`, `default_optimizer()`, `default_loss()` and `default_metrics()`. All but
-    the encoder and the encoder-decoder stand on a `backbone`, with its configuration
-    and dtype policy.
+    Subclasses have a `config`. Those that checkpoints hold are built from one by
+    `from_roformer_config`, tasks on a backbone. Those that learn from labels define
+    `labelled(x, y, sample_weight, class_weight)`, which returns `TextData`; language
+    models have a `reader_class` of their own. Both define `default_optimizer()`,
+    `default_loss()` and `default_metrics()`. All but the encoder and the
+    encoder-decoder stand on a `backbone`, with its configuration and dtype policy.
 
     Args:
         args, kwargs: as in `keras.Model`.
@@ -461,7 +462,7 @@ class PresetModel(FastModel):
                 initial_epoch=initial_epoch,
                 **kwargs,
             )
-        data = reader.read(x, y, sample_weight, class_weight)
+        data = reader.read(x, y, sample_weight, is_training=True)
         if validation_data is None and validation_split:
             data, held_out = data.split(validation_split, seed)
             validation_data = held_out.batches(held_out_size)
@@ -535,7 +536,7 @@ class PresetModel(FastModel):
         if isinstance(x, dict):
             class_weight = reader.weights_by_number()
             return super().train_on_batch(x, y, sample_weight, class_weight, **kwargs)
-        data = reader.read(x, y, sample_weight, class_weight)
+        data = reader.read(x, y, sample_weight, is_training=True)
         batch = data.batch(copies=self.row_copies)
         rows = len(next(iter(batch[0].values())))
         choose_blocks(self, rows, data.max_length)

@@ -15,7 +15,7 @@ from roformer_keras.config import ConfigSource, RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.convert import save
 from roformer_keras.conversion.reader import open_checkpoint, read_tokenizer
-from roformer_keras.conversion.tokenizer_files import check_tokenizer
+from roformer_keras.conversion.tokenizer_files import checked_tokenizer_fields
 from roformer_keras.conversion.weights import (
     OUTPUT_BIAS,
     WORD_EMBEDDINGS,
@@ -210,7 +210,7 @@ def take_tokenizer(config: dict, label: str) -> tuple[Sequence[str], dict] | Non
     vocabulary, fields = config.pop("vocabulary", None), config.pop("tokenizer", None)
     if vocabulary is None:
         return None
-    return vocabulary, check_tokenizer(fields, label)
+    return vocabulary, checked_tokenizer_fields(fields, label)
 
 
 def check_options(cls: type, saved: Mapping, label: str) -> None:

@@ -109,8 +109,8 @@ class TextReader:
     Args:
         model: of which `labelled` makes `TextData`, and which names its `row_options`.
         keywords: dict of keyword arguments of the call; those of rows are taken out.
-        class_weight: dict of label to weight, or None.
-        copies: int. How often each row comes.
+        class_weight: dict of label to weight, or None. It counts in training only.
+        copies: int. How often each row comes in training.
     """
 
     def __init__(
@@ -130,11 +130,12 @@ class TextReader:
         x: Any,
         y: Any = None,
         sample_weight: Any = None,
-        class_weight: Mapping | None = None,
+        is_training: bool = False,
     ) -> Any:
         """Texts and labels as `TextData`, or what has its methods."""
         refuse_strategy(self.model)
         check_container(x, y, sample_weight)
+        class_weight = self.class_weight if is_training else None
         return self._data(x, y, sample_weight, class_weight)
 
     def _data(self, x, y, sample_weight, class_weight):
@@ -161,17 +162,16 @@ class TextReader:
                 "a generator must give pairs of texts and labels, or triples with "
                 f"weights, got {type(batch).__name__}"
             )
-        class_weight = self.class_weight if is_training else None
         x, y, *weights = batch
         if not isinstance(x, dict):
-            data = self.read(x, y, weights[0] if weights else None, class_weight)
+            data = self.read(x, y, weights[0] if weights else None, is_training)
             return data.batch(copies=self.copies if is_training else 1)
         if is_training:
             self.refuse_copies()
-        if class_weight is None:
+        if self.class_weight is None or not is_training:
             return batch
         numbers = np.asarray(y).reshape(-1).astype("int64")
-        by_class = self.model.class_weights(class_weight)[numbers]
+        by_class = self.model.class_weights(self.class_weight)[numbers]
         return x, y, np.prod([by_class, *weights], axis=0, dtype="float32")
 
     def held_out(self, data: Any, batch_size: int | None) -> Any:
@@ -186,11 +186,12 @@ class TextReader:
         """Texts, labels and weights of `validation_data`."""
         if hasattr(data, "as_numpy_iterator") or is_table(data):
             return (data,)
-        parts = tuple(data)
+        parts = tuple(data) if hasattr(data, "__iter__") else ()
         if len(parts) not in (2, 3):
+            shown = f"{len(parts)} of them" if parts else repr(data)[:60]
             raise ConfigurationError(
                 "validation_data must be a pair of texts and labels, or a triple with "
-                f"weights, got {len(parts)} of them"
+                f"weights, got {shown}"
             )
         return parts
 

@@ -44,7 +44,7 @@ class Direct:
         app: ASGI application that has all routes.
         routes: those to answer.
         refuse: function from an error to its response, or None if it is a fault.
-        fault: response to other errors, which the ASGI server logs.
+        fault: function that makes the response to other errors, which the server logs.
 
     It is called with whole bodies, as `Guard` reads them.
     """

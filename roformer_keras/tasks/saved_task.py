@@ -1,4 +1,4 @@
-"""Tasks in files: presets, and the head in files of Keras.
+"""Saved tasks: presets, and the head in files of Keras.
 
 Presets and `.keras` files hold the head under the paths of its variables, in a separate
 file; Keras's own file names layers by their classes, which only a built model knows.

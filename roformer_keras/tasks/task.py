@@ -278,7 +278,7 @@ class TextTask(PresetModel):
 
     @property
     def files(self) -> TaskFiles:
-        """What this task reads of files and writes into reports."""
+        """The reader of labels and the writer of reports of this task."""
         return self.files_class(self)
 
     # === Predicting ===

@@ -30,7 +30,7 @@ OBJECTIVES_OF = {
     "sim": ("simbert", "distillation", "classification", "cosent"),
     "seq2seq": ("seq2seq",),
 }
-OBJECTIVES = tuple(itertools.chain.from_iterable(OBJECTIVES_OF.values()))
+OBJECTIVE_NAMES = tuple(itertools.chain.from_iterable(OBJECTIVES_OF.values()))
 # These compare each pair of texts with the others that are computed with it.
 _COMPARING = ("simbert", "distillation", "cosent")
 # A source has them already, and its weights fit no others.
@@ -156,7 +156,7 @@ class PretrainingSettings(Settings):
         (0, 'float32')
     """
 
-    objective: str = choice(choices=OBJECTIVES)
+    objective: str = choice(choices=OBJECTIVE_NAMES)
     data: tuple[CorpusSource, ...]
     stages: tuple[TrainingStage, ...]
     name: str = "roformer"

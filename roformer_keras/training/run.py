@@ -36,7 +36,7 @@ from typing import Any, ClassVar
 
 import keras
 
-from roformer_keras.compiled import refuse_inference_backend
+from roformer_keras.compiled import refuse_backend_without_training
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.training.folder import (
     LOG,
@@ -108,7 +108,7 @@ class ResumableRun:
                 what was saved before stays whole.
             BackendError: Keras runs on OpenVINO, which does not train.
         """
-        refuse_inference_backend()
+        refuse_backend_without_training()
         team = self.team
         with locked(self.folder) if team.is_first else contextlib.nullcontext():
             metadata = self.describe()

@@ -33,7 +33,7 @@ from roformer_keras.objectives import (
     SimBERT,
 )
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.training.pretraining_settings import OBJECTIVES as names
+from roformer_keras.training.pretraining_settings import OBJECTIVE_NAMES as names
 
 FIRST_PLAIN = len(cases.SPECIALS)
 SIZE = TOKENIZER.vocabulary_size
