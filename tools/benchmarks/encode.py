@@ -43,7 +43,7 @@ from tools.benchmarks.harness import (
 from tools.benchmarks.sides import SHORT, SIDES, installed
 from tools.benchmarks.texts import FILES, draw_texts
 from tools.commands import command
-from tools.reference.full_size_checkpoint import write_checkpoint, write_zip
+from tools.reference.full_size_checkpoint import write_zip
 
 FLOAT32, BFLOAT16 = "roformer_keras float32", "roformer_keras bfloat16"
 INT8 = "roformer_keras openvino-int8"
@@ -183,8 +183,7 @@ def main(arguments=None):
 def write_sources(benchmark):
     """The checkpoint of random weights, and what the parts need of it."""
     options, folder = benchmark.options, benchmark.folder
-    sizes = options.layers, options.hidden, options.vocabulary
-    write_checkpoint(folder, "roformer", *sizes)
+    benchmark.write_checkpoint()
     if "mix" in options.parts:
         texts = draw_texts(options.texts, options.count)
         (folder / "texts.txt").write_text("\n".join(texts), encoding="utf-8")

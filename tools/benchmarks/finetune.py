@@ -33,7 +33,6 @@ from tools.benchmarks.sides import (
 )
 from tools.commands import command
 from tools.reference import training
-from tools.reference.full_size_checkpoint import write_checkpoint
 
 CLASSES, DROPOUT = 2, 0.1
 # Of bert4keras 0.11.5.
@@ -61,8 +60,7 @@ SIZES = {
 def main(arguments=None):
     options = make_parser(__doc__, SIZES).parse_args(arguments)
     with Benchmark(options, __spec__.name, SIDES) as benchmark:
-        sizes = options.layers, options.hidden, options.vocabulary
-        write_checkpoint(benchmark.folder, "roformer", *sizes)
+        benchmark.write_checkpoint()
         shape = f"{options.batch}x{options.length}"
         runs = {
             name: Run(side, "step", (shape, *arguments))

@@ -40,7 +40,6 @@ from tools.reference.bert4keras import build_model, make_tokenizer
 from tools.reference.full_size_checkpoint import (
     MEMBERS,
     make_vocabulary,
-    write_checkpoint,
 )
 
 KERAS = "keras float32"
@@ -76,8 +75,7 @@ ENGINE_RUNS = (
 def main(arguments=None):
     options = make_parser(__doc__, SIZES, MEASURES).parse_args(arguments)
     with Benchmark(options, __spec__.name, SIDES) as benchmark:
-        sizes = options.layers, options.hidden, options.vocabulary
-        write_checkpoint(benchmark.folder, "roformer", *sizes)
+        benchmark.write_checkpoint()
         write_ending_checkpoint(benchmark)
         for part in options.parts:
             benchmark.save(part, MEASURES[part](benchmark))

@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from tools.commands import Parser
 from tools.reference.bert4keras import environment
+from tools.reference.full_size_checkpoint import write_checkpoint
 from tools.tables import print_table, write_json
 from tools.workers import Worker
 
@@ -102,6 +103,12 @@ class Benchmark(contextlib.ExitStack):
         plain = {k: v for k, v in vars(options).items() if isinstance(v, int | str)}
         self._passed = {**plain, "folder": str(self.folder)}
         self.figures = {"options": plain}
+
+    def write_checkpoint(self):
+        """Writes the checkpoint of random weights that the sides read."""
+        options = self.options
+        sizes = options.layers, options.hidden, options.vocabulary
+        write_checkpoint(self.folder, "roformer", *sizes)
 
     def start(self, side: str) -> Worker:
         """A new process of a side; the caller closes it."""

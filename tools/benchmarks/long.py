@@ -19,7 +19,6 @@ from tools.benchmarks.harness import (
 )
 from tools.benchmarks.sides import SHORT, RoFormer, Transformers, installed
 from tools.commands import command
-from tools.reference.full_size_checkpoint import write_checkpoint
 from tools.workers import peak_bytes
 
 LENGTHS = (512, 2048, 8192, 16384)
@@ -43,8 +42,7 @@ RUNS = {
 def main(arguments=None):
     options = make_parser(__doc__, SIZES).parse_args(arguments)
     with Benchmark(options, __spec__.name, SIDES) as benchmark:
-        sizes = options.layers, options.hidden, options.vocabulary
-        write_checkpoint(benchmark.folder, "roformer", *sizes)
+        benchmark.write_checkpoint()
         for length in LENGTHS:
             if length > options.longest:
                 continue
@@ -69,8 +67,8 @@ class LongText:
 
     def read(self, shape, *arguments):
         before = peak_bytes()
-        found = self.encode(shape, *arguments) or {}
-        return found | {"added": (peak_bytes() - before) / 2**20}
+        numbers = self.encode(shape, *arguments) or {}
+        return numbers | {"added": (peak_bytes() - before) / 2**20}
 
 
 class RoFormerOfLongTexts(LongText, RoFormer):

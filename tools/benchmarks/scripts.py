@@ -36,7 +36,6 @@ from tools.benchmarks.harness import (
 from tools.commands import command
 from tools.reference import training
 from tools.reference.bert4keras import make_tokenizer
-from tools.reference.full_size_checkpoint import write_checkpoint
 from tools.tables import write_json
 
 SCRIPTS = ("features", "write", "synonyms", "titles", "classify")
@@ -70,8 +69,7 @@ def main(arguments=None):
     with Benchmark(options, __spec__.name, SIDES) as benchmark:
         reviews = draw_reviews(options.reviews, options.rows)
         write_json(benchmark.folder / "reviews.json", reviews)
-        sizes = options.layers, options.hidden, options.vocabulary
-        write_checkpoint(benchmark.folder, "roformer", *sizes)
+        benchmark.write_checkpoint()
         generate.write_ending_checkpoint(benchmark)
         theirs, ours = RUNS
         for script in options.parts:
