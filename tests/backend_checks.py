@@ -170,7 +170,7 @@ def check_long_texts():
     x = np.random.default_rng(0).normal(size=(2, 37, 16)).astype("float32")
     y = np.random.default_rng(1).normal(size=(2, 37, 16)).astype("float32")
     for mask in (None, layers.causal_mask(37), np.arange(37)[None, None, None] < 30):
-        found = []
+        results = []
         for limit in (100, 2**60):
             keras.utils.set_random_seed(1)
             inputs = keras.Input((37, 16), batch_size=2)
@@ -182,8 +182,8 @@ def check_long_texts():
                 outputs = model.predict(x, verbose=0)
                 model.train_on_batch(x, y)
             # What a step of SGD changes is the gradient.
-            found.append([outputs, *model.get_weights()])
-        for blocks, whole in zip(*found, strict=True):
+            results.append([outputs, *model.get_weights()])
+        for blocks, whole in zip(*results, strict=True):
             close(blocks, whole)
     if keras.backend.backend() == "jax":
         _check_dropout_in_blocks(x)

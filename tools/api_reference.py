@@ -64,9 +64,8 @@ def assigned_methods(
     package: griffe.Module,
 ) -> list[tuple[griffe.Class, str, griffe.Function]]:
     """Methods of classes that are functions of a module: class, name and function."""
-
     modules = {one.path: one for one in modules_of(package)}
-    found = []
+    methods = []
     for owner in [one for home in modules.values() for one in home.classes.values()]:
         for name, member in owner.members.items():
             value = getattr(member, "value", None)
@@ -75,8 +74,8 @@ def assigned_methods(
             module, _, function = value.canonical_path.rpartition(".")
             home = modules.get(module)
             if home and function in home.functions:
-                found.append((owner, name, home.functions[function]))
-    return found
+                methods.append((owner, name, home.functions[function]))
+    return methods
 
 
 def modules_of(module: griffe.Module) -> Iterator[griffe.Module]:

@@ -291,8 +291,8 @@ def _random(name, **defaults):
     defaults |= {"dtype": None, "seed": None}
 
     def draw(shape: Any, *arguments: Any, **options: Any) -> Any:
-        given = dict(zip(defaults, arguments, strict=False))
-        first, second, dtype, seed = {**defaults, **given, **options}.values()
+        positional = dict(zip(defaults, arguments, strict=False))
+        first, second, dtype, seed = {**defaults, **positional, **options}.values()
         seed = np.random.randint(10_000_000) if seed is None else seed
         dtype = dtype or keras.config.floatx()
         if keras.config.backend() != "tensorflow":

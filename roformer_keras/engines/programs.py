@@ -59,7 +59,8 @@ class OpenVINOProgram:
         }
         self._tensor, core = openvino.Tensor, openvino.Core()
         if bfloat16:
-            model = core.read_model(model) if isinstance(model, str) else model
+            if not isinstance(model, openvino.Model):
+                model = core.read_model(model)
             _end_in_products(model)
         self._compiled = core.compile_model(model, "CPU", options)
         self._weights, self._is_used = weights, False

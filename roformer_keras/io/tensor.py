@@ -45,7 +45,7 @@ class Tensor:
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """The little-endian NumPy type of a name; `"bfloat16"` is that of ml_dtypes."""
+    """The little-endian NumPy type of a name; ml_dtypes has `"bfloat16"`."""
     if name == "bfloat16":
         import ml_dtypes
 

@@ -114,15 +114,13 @@ class ObjectiveReader(TextReader):
             )
         max_length = self.options.get("max_length", 128)
         check_integer("max_length", max_length, minimum=4)
-        kind, options = (
-            OBJECTIVES[self.model.objective_name],
-            self.options.get("options"),
-        )
-        check_instance("options", options, dict | None)
+        kind = OBJECTIVES[self.model.objective_name]
+        options = self.options.get("options")
+        options = {} if options is None else options
+        check_instance("options", options, dict)
         names = inspect.signature(kind).parameters.keys() - {"tokenizer", "length"}
-        check_names(kind.__name__, "option", options or (), sorted(names))
-        tokenizer = self.model.text_tokenizer()
-        objective = kind(tokenizer, max_length, **(options or {}))
+        check_names(kind.__name__, "option", options, sorted(names))
+        objective = kind(self.model.text_tokenizer(), max_length, **options)
         if not self.model.compiled:
             self.model.compile()
         return ObjectiveData.of(self.model, objective, x, y)

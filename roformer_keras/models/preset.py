@@ -403,11 +403,10 @@ class PresetModel(FastModel):
 
         Args:
             x: texts in any container that `labelled` takes; a table of texts and their
-                labels; a finite `tf.data.Dataset`
-                of texts and labels; a generator or a `PyDataset` of batches of texts
-                and labels; or what Keras's own `fit` takes, with dicts of ids. Of
-                language models texts without labels; for RoFormer-Sim pairs of texts
-                with one meaning, or their first texts.
+                labels; a finite `tf.data.Dataset` of texts and labels; a generator or a
+                `PyDataset` of batches of texts and labels; or what Keras's own `fit`
+                takes, with dicts of ids. Of language models texts without labels; for
+                RoFormer-Sim pairs of texts with one meaning, or their first texts.
             y: labels of the rows of `x`, or the texts to write, or the second texts of
                 pairs.
             batch_size: int. Rows of a batch; the class's own number if not given. A

@@ -115,8 +115,8 @@ class SentenceEncoderFiles(TaskFiles):
         if self.model.objective == "contrastive":
             return [NearestTexts()]
         thresholds = [PairThreshold(one, self.model._names) for one in SIMILARITIES]
-        most = MostFrequent("most frequent class", len(self.model._names))
-        return [most, *thresholds]
+        frequent = MostFrequent("most frequent class", len(self.model._names))
+        return [frequent, *thresholds]
 
     def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
         if len(texts[0]) == 1:

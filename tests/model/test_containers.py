@@ -322,6 +322,13 @@ def test_a_trained_model_and_its_data_are_freed():
     assert [one() for one in left] == [None, None]
 
 
+def test_validation_data_of_a_wrong_type_are_refused():
+    model, *_ = loaded("classifier")
+    texts, labels = TASKS["classifier"][2:4]
+    with pytest.raises(ConfigurationError, match="validation_data must be a pair"):
+        model.fit(texts, labels, validation_data=5, verbose=0)
+
+
 def test_after_an_interrupted_fit_the_next_one_has_its_own_validation():
     model, *_ = loaded("classifier")
     texts, labels = TASKS["classifier"][2:4]

@@ -68,6 +68,8 @@ def test_what_is_no_text_is_refused_and_ids_go_to_keras():
         ([("今", "天")], {}, "a row must have 1 text"),
         (["今天"], {"max_length": 3}, "length must be an integer of at least 4"),
         (["今天"], {"batch_size": 0}, "batch_size must be an integer"),
+        (["今天"], {"options": {"whole_wrd": True}}, "has no option whole_wrd"),
+        (["今天"], {"options": ["whole_word"]}, "options must be"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             model.fit(x, verbose=0, **options)
