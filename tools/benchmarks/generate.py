@@ -332,7 +332,7 @@ class Limit(Side):
         import openvino
         from openvino import opset13 as op
 
-        from roformer_keras.generation.stateful import OpenVINOProgram
+        from roformer_keras.engines.programs import OpenVINOProgram
 
         random, hidden = np.random.default_rng(0), self.hidden
         inputs = op.parameter([-1, hidden], np.float32, name="x")
