@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import logging
 import os
 import re
 import threading
@@ -46,18 +47,51 @@ class Hub(ThreadingHTTPServer):
         lfs_from: bytes from which a file is sent by the LFS protocol.
         failures: list of (method, part of a path, status): the next request that fits
             the first of them gets that status, once.
+        lie: None, or a function of the handler that answers in another way; it returns
+            True if it has answered.
         requests: what was asked, as "METHOD path".
         created, commits: the bodies of these requests.
     """
 
     daemon_threads = True
 
+    def handle_error(self, request, client_address):
+        """Clients that disconnect are part of the tests."""
+
     def __init__(self, repositories, lfs_from):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.repositories, self.lfs_from = repositories, lfs_from
         self.failures, self.requests, self.created, self.commits = [], [], [], []
+        self.lie = None
         self.objects = {}
         self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+@contextmanager
+def used_hub(monkeypatch, cache):
+    """An empty Hub that huggingface_hub takes for its own, with this cache.
+
+    The library has read its variables already, so these are set.
+    """
+    from huggingface_hub import constants
+
+    with hub({}) as server:
+        for name, value in {
+            "ENDPOINT": server.url,
+            "HUGGINGFACE_CO_URL_TEMPLATE": server.url
+            + "/{repo_id}/resolve/{revision}/{filename}",
+            "HF_HUB_CACHE": str(cache / "hub"),
+            "HF_TOKEN_PATH": str(cache / "token"),
+            "HF_HUB_DISABLE_PROGRESS_BARS": True,
+            "HF_HUB_DISABLE_TELEMETRY": True,
+            # The server speaks the LFS protocol, not that of Xet.
+            "HF_HUB_DISABLE_XET": True,
+        }.items():
+            monkeypatch.setattr(constants, name, value)
+        # Its logger writes to the standard error of the test that imported it.
+        monkeypatch.setattr(logging, "raiseExceptions", False)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield server
 
 
 @contextmanager
@@ -79,12 +113,18 @@ _REPO = r"(?P<repo>[\w-]+/[\w-]+)"
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # A body follows its headers at once.
+    disable_nagle_algorithm = True
 
     def answer(self):
         path = self.path.split("?")[0]
         self.server.requests.append(f"{self.command} {path}")
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length)
+        # A lie of the last request on this connection.
+        self.__dict__.pop("send", None)
+        if self.server.lie is not None and self.server.lie(self):
+            return None
         for failure in self.server.failures[:1]:
             method, part, status = failure
             if method == self.command and part in path:

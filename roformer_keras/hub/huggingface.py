@@ -15,8 +15,10 @@ from roformer_keras.errors import (
     OutputError,
     RoFormerError,
     SourceError,
+    printable,
 )
 from roformer_keras.extras import import_extra
+from roformer_keras.hub.guard import HubGuard, guarded
 from roformer_keras.io.sources import (
     ADAPTER_CONFIG,
     ADAPTER_HEAD,
@@ -30,7 +32,10 @@ from roformer_keras.io.sources import (
 )
 
 PREFIX = "hf://"
-_NAME = re.compile(r"(?P<name>\w[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?", re.ASCII)
+# A revision becomes a path in the cache.
+_NAME = re.compile(
+    r"(?P<name>\w[\w.-]+/[\w.-]+)(@(?P<revision>(?!/|.*\.\.)[\w./-]+))?", re.ASCII
+)
 # A repository may hold the same weights several times: the first that is there. The
 # last is a preset's.
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5", "model.weights.h5")
@@ -73,12 +78,13 @@ def _fetch(source: str, small: Sequence[str], weights: Sequence[str]) -> Path:
     for name in weights:
         stem, _, extension = name.partition(".")
         patterns = [*small, name, f"{name}.index.json", f"{stem}-*-of-*.{extension}"]
-        with _hub_errors(DownloadError, f"{source} cannot be fetched"):
+        with _guarded(hub, DownloadError, f"{source} cannot be fetched") as guard:
             folder = Path(
                 hub.snapshot_download(
                     match["name"], revision=match["revision"], allow_patterns=patterns
                 )
             )
+            guard.check_hashes(folder)
         if any((folder / file).exists() for file in (name, f"{name}.index.json")):
             return folder
     raise SourceError(
@@ -139,7 +145,7 @@ def upload(
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-    with _hub_errors(OutputError, f"{PREFIX}{name} cannot be written"):
+    with _guarded(hub, OutputError, f"{PREFIX}{name} cannot be written"):
         api.create_repo(name, private=private, exist_ok=True)
         there = set(api.list_repo_files(name))
         if _CARD in there:
@@ -164,26 +170,35 @@ def _is_of_model(path: str) -> bool:
 
 
 @contextmanager
-def _hub_errors(kind: type[RoFormerError], what: str) -> Iterator[None]:
-    """Turns what huggingface_hub raises into one error, in plain words."""
+def _guarded(hub, kind: type[RoFormerError], what: str) -> Iterator[HubGuard]:
+    """Checks the Hub's answers, and turns what its library raises into one error."""
     try:
-        yield
-    except RoFormerError:
+        with guarded(hub, kind, what) as guard:
+            yield guard
+    except (RoFormerError, MemoryError):
         raise
-    except LookupError as error:
+    except (AssertionError, AttributeError, LookupError, TypeError) as error:
         raise kind(
-            f"{what}: the answer is not what huggingface_hub expects, it has no {error}"
+            f"{what}: the answer is not what huggingface_hub expects "
+            f"({type(error).__name__}: {printable(str(error))[:80]})",
+            hint="set HF_ENDPOINT to the address of a Hub",
         ) from error
     except Exception as error:
-        # Whichever HTTP library it uses, most derive from these.
-        is_known = isinstance(error, OSError | RuntimeError | ValueError)
-        if not is_known and type(error).__module__.partition(".")[0] not in _HTTP:
-            raise
-        status = getattr(getattr(error, "response", None), "status_code", None)
-        text = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        causes = [error]
+        while isinstance(cause := causes[-1].__cause__, Exception):
+            causes.append(cause)
+        for cause in causes:
+            # The library puts those of uploads into its own.
+            if isinstance(cause, RoFormerError):
+                raise cause from None
+        responses = (getattr(cause, "response", None) for cause in causes)
+        status = max(getattr(response, "status_code", 0) for response in responses)
+        texts = [str(cause).strip() for cause in causes]
+        text = next(filter(None, reversed(texts)), type(error).__name__)
         # A model that is not there is a 401 too, for readers without a token.
-        reason = _REASONS.get(status or 0) if kind is OutputError else None
-        raise kind(f"{what}: {text}", hint=reason) from error
+        reason = _REASONS.get(status) if kind is OutputError else None
+        line = printable(text.splitlines()[0])[:200]
+        raise kind(f"{what}: {line}", hint=reason) from error
 
 
 _REASONS = {
@@ -191,4 +206,3 @@ _REASONS = {
     403: "the token may not write there: make one with write access to the owner",
     409: "the repository has changed meanwhile: run the same again",
 }
-_HTTP = ("huggingface_hub", "requests", "httpx", "httpx2", "httpcore", "httpcore2")

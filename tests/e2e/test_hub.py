@@ -1,11 +1,10 @@
 """`hf://owner/name`, from a server that answers as the Hugging Face Hub does."""
 
 import json
-import logging
 
 import pytest
 from common import CHARACTER, SIM, V2, output_of, run_main
-from hub_server import OWNER, TOKEN, environment_of, files_of, hub
+from hub_server import OWNER, TOKEN, environment_of, files_of, used_hub
 from huggingface_folders import FOLDER
 from sources import assert_same, assert_same_weights, tensors_of
 
@@ -22,23 +21,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """An empty Hub. The library has read its variables already, so these are set."""
-    with hub({}) as server:
-        for name, value in {
-            "ENDPOINT": server.url,
-            "HUGGINGFACE_CO_URL_TEMPLATE": server.url
-            + "/{repo_id}/resolve/{revision}/{filename}",
-            "HF_HUB_CACHE": str(tmp_path / "cache" / "hub"),
-            "HF_TOKEN_PATH": str(tmp_path / "cache" / "token"),
-            "HF_HUB_DISABLE_PROGRESS_BARS": True,
-            "HF_HUB_DISABLE_TELEMETRY": True,
-            # The server speaks the LFS protocol, not that of Xet.
-            "HF_HUB_DISABLE_XET": True,
-        }.items():
-            monkeypatch.setattr(constants, name, value)
-        # Its logger writes to the standard error of the test that imported it.
-        monkeypatch.setattr(logging, "raiseExceptions", False)
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
+    with used_hub(monkeypatch, tmp_path / "cache") as server:
         yield server
 
 
