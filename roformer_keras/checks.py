@@ -82,9 +82,10 @@ def check_flag(name: str, value) -> None:
 def check_choice(name: str, value, choices: Iterable[str | None]) -> None:
     """Raises ConfigurationError unless it is one of the choices."""
     choices = tuple(choices)
-    if value not in choices:
+    # An array is compared by element.
+    if not isinstance(value, str | None) or value not in choices:
         raise ConfigurationError(
-            f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}"
+            f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r:.200}"
         )
 
 

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from roformer_keras.checks import check_choice, check_integer, check_path
+from roformer_keras.checks import (
+    check_choice,
+    check_flag,
+    check_integer,
+    check_path,
+)
 from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.data.vectors import embed_rows
 from roformer_keras.engines.programs import OpenVINOProgram
@@ -39,7 +44,7 @@ Example:
 
 
 def load_exported(
-    folder: str | os.PathLike, format: str, bfloat16: bool = False
+    folder: str | os.PathLike, format: str, bfloat16: bool = False, trust: bool = False
 ) -> Callable[[dict], dict]:
     """Loads an exported model: a function from named arrays to named arrays.
 
@@ -48,6 +53,8 @@ def load_exported(
         format: its format.
         bfloat16: bool, for `"openvino"`. Whether float operations, in an int8 model the
             remaining ones, are computed in bfloat16.
+        trust: bool. True for a `"saved_model"` of your own. TensorFlow runs it as a
+            program, which can read and write any file; the other formats cannot.
 
     Returns:
         A function from a dict of int32 arrays `(batch, length)`, by the names of the
@@ -55,19 +62,21 @@ def load_exported(
 
     Raises:
         SourceError: its file is missing or damaged.
-        ConfigurationError: the runtime is not installed, or the export has another
-            format.
+        ConfigurationError: the runtime is not installed, the export has another
+            format, or it is a SavedModel without `trust`.
 
     Example:
         >>> model = roformer_keras.RoFormerBackbone.from_preset("roformer-char")
         >>> found = export.export_model(model, "encoder")
-        >>> run = export.load_exported("encoder", "saved_model")
+        >>> run = export.load_exported("encoder", "saved_model", trust=True)
         >>> run(model.tokenizer(["今天天气不错"]))["outputs"].shape
         (1, 8, 192)
     """
     refuse_forked_process()
     check_choice("format", format, FORMATS)
     check_path("folder", folder)
+    check_flag("bfloat16", bfloat16)
+    check_trust(folder, format, trust)
     path = Path(folder) / FORMATS[format][0]
     if not path.exists() and has_export(folder):
         other = parse_export(folder).get("format")
@@ -84,6 +93,23 @@ def load_exported(
         return run(inputs)
 
     return run_here
+
+
+def check_trust(folder: str | os.PathLike, format: str, trust: bool) -> None:
+    """Raises ConfigurationError for a program that is not trusted.
+
+    Args:
+        folder, format, trust: as in `load_exported`.
+    """
+    check_flag("trust", trust)
+    if format == "saved_model" and not trust:
+        raise ConfigurationError(
+            f"a SavedModel is a program, which can read and write any file: "
+            f"{os.fspath(folder)!r:.200} is run only if you trust who wrote it",
+            hint=Hint(
+                "pass {trust:True} if you did, or export to {format}", format="onnx"
+            ),
+        )
 
 
 def _load(path, format, bfloat16):
@@ -116,6 +142,7 @@ class ServedEncoder:
     Args:
         folder: the folder that `export_model` wrote for a model with output `vectors`.
         bfloat16: bool. As in `load_exported`; if not given, True for an int8 model.
+        trust: bool. As in `load_exported`.
 
     Attributes:
         metadata: dict, the content of `export.json`.
@@ -124,7 +151,8 @@ class ServedEncoder:
     Raises:
         SourceError: there is no export in the folder, or its file is missing or
             damaged.
-        ConfigurationError: its model gives no vectors, or its `export.json` is damaged.
+        ConfigurationError: its model gives no vectors, its `export.json` is damaged, or
+            it is a SavedModel without `trust`.
 
     Example:
         >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
@@ -133,8 +161,15 @@ class ServedEncoder:
         (2, 192)
     """
 
-    def __init__(self, folder: str | os.PathLike, bfloat16: bool | None = None):
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        bfloat16: bool | None = None,
+        trust: bool = False,
+    ):
+        check_path("folder", folder)
         self.metadata = read_export(folder, FORMATS)
+        check_trust(folder, self.metadata["format"], trust)
         if "outputs" in self.metadata:
             fields = {"outputs": dict, "options": dict}
             check_types(self.metadata, fields, Path(folder) / EXPORT)
@@ -150,7 +185,7 @@ class ServedEncoder:
             check_integer("max_length", self._max_length, minimum=2)
         self.tokenizer = RoFormerTokenizer.from_preset(folder)
         bfloat16 = self.metadata["int8"] if bfloat16 is None else bfloat16
-        self._run = load_exported(folder, self.metadata["format"], bfloat16)
+        self._run = load_exported(folder, self.metadata["format"], bfloat16, trust)
 
     def encode(
         self,

@@ -7,7 +7,12 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from roformer_keras.checks import check_choice, check_integer
+from roformer_keras.checks import (
+    check_choice,
+    check_flag,
+    check_integer,
+    check_path,
+)
 from roformer_keras.engines.programs import OpenVINOProgram
 from roformer_keras.errors import ConfigurationError, Hint, SourceError, errors_at
 from roformer_keras.generation import generate as writing
@@ -72,6 +77,8 @@ class ServedGenerator:
     paraphrase = paraphrasing.paraphrase
 
     def __init__(self, folder: str | os.PathLike, bfloat16: bool = False):
+        check_path("folder", folder)
+        check_flag("bfloat16", bfloat16)
         if not is_served_generator(folder):
             raise SourceError(
                 f"a generator is exported by export_generator, or by export "

@@ -1,14 +1,26 @@
 """Description of an exported model, and errors for the files next to it."""
 
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
+from roformer_keras.checks import check_integer
+from roformer_keras.errors import (
+    ConfigurationError,
+    RoFormerError,
+    SourceError,
+    errors_at,
+    printable,
+)
 from roformer_keras.io.json_file import parse_json
 from roformer_keras.io.sources import EXPORT
 
+# Bytes of an `export.json`, and the width of a vector.
+_MAX_SIZE, _MAX_DIM = 2**26, 2**20
+# The start of a network of OpenVINO, which takes other formats by their content.
+_NETWORK = re.compile(rb"(\xef\xbb\xbf)?\s*(<\?xml [^>]*>\s*)?<net\b")
 # Fields that every export has.
 _FIELDS = {"model": str, "dim": int, "format": str, "int8": bool}
 
@@ -33,7 +45,14 @@ def parse_export(folder: str | os.PathLike) -> dict:
     if not has_export(folder):
         raise SourceError(f"an export has an {EXPORT}; there is no {path}")
     try:
+        if (size := path.stat().st_size) > _MAX_SIZE:
+            raise SourceError(
+                f"{path} must have at most {_MAX_SIZE:,} bytes, got {size:,}: export "
+                "the model again"
+            )
         text = path.read_bytes()
+    except RoFormerError:
+        raise
     except OSError as error:
         raise SourceError(f"cannot read {path}: {error.strerror}") from error
     return parse_json(text, str(path))
@@ -56,8 +75,10 @@ def read_export(folder: str | os.PathLike, formats: Collection[str]) -> dict:
     if (format := content["format"]) not in formats:
         raise SourceError(
             f"such an export has the format {' or '.join(map(repr, formats))}; that of "
-            f"{folder} is {format!r}"
+            f"{folder} is {format!r:.80}"
         )
+    with errors_at(Path(folder) / EXPORT):
+        check_integer("dim", content["dim"], 1, _MAX_DIM)
     return content
 
 
@@ -74,9 +95,21 @@ def check_types(content: dict, fields: Mapping[str, type], label: object) -> Non
 
 @contextmanager
 def readable_network(path: Path) -> Iterator[None]:
-    """Errors of a runtime that reads a file or folder of an export: SourceError."""
+    """Errors of a runtime that reads a file or folder of an export: SourceError.
+
+    Files of OpenVINO must hold one of its networks: of another format it would read
+    the files that it names.
+    """
     if not path.exists():
         raise SourceError(f"the export lacks {path}: export the model again")
+    if path.suffix == ".xml":
+        for file in (path, path.with_suffix(".bin")):
+            # OpenVINO waits for a pipe.
+            if file.exists() and not file.is_file():
+                raise SourceError(f"{file} must be a file: export the model again")
+        with open(path, "rb") as stream:
+            if not _NETWORK.match(stream.read(2**10)):
+                raise _damaged(path, "it holds no network of OpenVINO")
     try:
         yield
     except (RoFormerError, MemoryError):
@@ -84,7 +117,12 @@ def readable_network(path: Path) -> Iterator[None]:
     # Each runtime has its own classes, some of them without a common base.
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise SourceError(
-            f"cannot load {path}, which is damaged or lacks its weights: export the "
-            f"model again ({lines[-1] if lines else type(error).__name__})"
-        ) from error
+        reason = lines[-1] if lines else type(error).__name__
+        raise _damaged(path, printable(reason)[:300]) from error
+
+
+def _damaged(path, reason):
+    return SourceError(
+        f"cannot load {path}, which is damaged or lacks its weights: export the model "
+        f"again ({reason})"
+    )

@@ -109,8 +109,8 @@ def test_vectors_are_those_of_encode(format, sim, exports):
     # TensorFlow may compute the very same bits from its own format.
     smallest = 0 if format == "saved_model" else 1e-12
     assert smallest <= metadata["differences"]["vectors"]["largest"] < 1e-5
-    served, expected = load_exported(folder, format), sim.encode(TEXTS)
-    encoder = ServedEncoder(folder)
+    served, expected = load_exported(folder, format, trust=True), sim.encode(TEXTS)
+    encoder = ServedEncoder(folder, trust=True)
     for vectors in (served(inputs_of(folder))["vectors"], encoder.encode(TEXTS)):
         np.testing.assert_allclose(vectors, expected, atol=1e-5)
     np.testing.assert_allclose(encoder.encode(TEXTS[0]), expected[0], atol=1e-5)
@@ -267,7 +267,9 @@ def test_a_fine_tuned_model_is_served(tmp_path, capsys):
 def test_texts_are_cut_as_the_encoder_was_trained(tmp_path):
     encoder = RoFormerSentenceEncoder.from_preset(SIM, max_length=8, **ONE_BLOCK)
     export_model(encoder, tmp_path / "served")
-    served = ServedEncoder(tmp_path / "served")
+    with pytest.raises(ConfigurationError, match=r"is a program, .* pass trust=True"):
+        ServedEncoder(tmp_path / "served")
+    served = ServedEncoder(tmp_path / "served", trust=True)
     text = TEXTS[2] * 3
     expected = encoder.encode([text], verbose=0)[0]
     np.testing.assert_allclose(served.encode(text), expected, atol=1e-5)

@@ -152,7 +152,8 @@ class Exported(EncodeSide):
         stored = "int8" if dtype == "int8" else "float32"
         folder = self.folder / f"{self.name}-{stored}"
         # What remains next to integers is rounded no more than they are.
-        return load_exported(folder, self.name, bfloat16=dtype != "float32")
+        is_bfloat16 = dtype != "float32"
+        return load_exported(folder, self.name, bfloat16=is_bfloat16, trust=True)
 
     def encode(self, shape, dtype):
         outputs = self.keep(self.model, dtype)(self.keep(self.inputs, shape))
