@@ -78,6 +78,14 @@ def scratch(tmp_path_factory, monkeypatch):
     assert os.listdir(folder) == []
 
 
+@pytest.fixture
+def umask():
+    """Another mask of new files than is usual; its value."""
+    before = os.umask(0o026)
+    yield 0o026
+    os.umask(before)
+
+
 @pytest.fixture(scope="module")
 def real_bert4keras():
     """`real_bert4keras(version)`: one running bert4keras of each version."""

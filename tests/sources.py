@@ -19,6 +19,17 @@ INPUTS = {
 }
 
 
+def wrong_modes(folder, umask):
+    """Files in a folder whose mode is not that of the umask."""
+    expected = 0o666 & ~umask
+    modes = {
+        path.relative_to(folder).as_posix(): path.stat().st_mode & 0o777
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    return [f"{name}: {mode:o}" for name, mode in modes.items() if mode != expected]
+
+
 def unpacked(archive, folder):
     """Unpacks a checkpoint zip into `folder`; returns the folder of its files."""
     with zipfile.ZipFile(archive) as file:

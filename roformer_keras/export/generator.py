@@ -1,12 +1,12 @@
 """Exporting models that write text, with their keys and values, for serving."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any
 
 import numpy as np
 
-from roformer_keras.checks import check_path
+from roformer_keras.checks import check_flag, check_path
 from roformer_keras.engines.network import write_model
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.errors import ConfigurationError, Hint, OutputError
@@ -47,11 +47,12 @@ def check_generator_export(format: str, calibration_texts: Any = ()) -> None:
         ...
         roformer_keras.errors.ConfigurationError: a model that writes is exported ...
     """
-    if format != FORMAT:
+    if not isinstance(format, str) or format != FORMAT:
         raise ConfigurationError(
-            f"a model that writes is exported to the format {FORMAT!r}, got {format!r}"
+            f"a model that writes is exported to the format {FORMAT!r}, got "
+            f"{format!r:.80}"
         )
-    if calibration_texts:
+    if not isinstance(calibration_texts, Sized) or len(calibration_texts):
         raise ConfigurationError(
             "a model that writes has weights of 8 bits, which need no texts to "
             "calibrate with",
@@ -106,6 +107,8 @@ def export_generator(
         ('RoFormerCausalLM', 'openvino')
     """
     check_path("folder", folder)
+    check_flag("int8", int8)
+    check_flag("overwrite", overwrite)
     check_generator_export(format)
     if isinstance(model, ServedGenerator):
         raise ConfigurationError(

@@ -10,7 +10,12 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from roformer_keras.checks import check_choice, check_instance, check_path
+from roformer_keras.checks import (
+    check_choice,
+    check_flag,
+    check_instance,
+    check_path,
+)
 from roformer_keras.data.rows import padded
 from roformer_keras.engines.network import write_model
 from roformer_keras.engines.onnx_graph import OnnxGraph
@@ -88,6 +93,7 @@ def export_model(
     """
     check_instance("model", model, keras.Model)
     check_path("folder", folder)
+    check_flag("overwrite", overwrite)
     check_export(format, int8, calibration_texts)
     exported, inputs = served_model(model), _checked_batch(model)
     tokenizer, rows = model.text_tokenizer(), []
@@ -146,13 +152,16 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
         roformer_keras.errors.ConfigurationError: int8 is for the formats ...
     """
     check_choice("format", format, FORMATS)
+    check_flag("int8", int8)
     if int8 and format not in _QUANTIZERS:
         raise ConfigurationError(
             f"int8 is for the formats {' and '.join(map(repr, _QUANTIZERS))}, got "
             f"{format!r}"
         )
-    if isinstance(calibration_texts, str) or not isinstance(
-        calibration_texts, Sequence
+    if (
+        isinstance(calibration_texts, str)
+        or not isinstance(calibration_texts, Sequence)
+        or not all(isinstance(text, str) for text in calibration_texts)
     ):
         raise ConfigurationError(
             f"calibration_texts must be a list of str, got {calibration_texts!r:.80}"

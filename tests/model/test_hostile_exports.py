@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hostile.exports import ONNX, OPENVINO, SECRET, WEIGHTS
 
+from roformer_keras import export
 from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.export import ServedEncoder, ServedGenerator, load_exported
 
@@ -89,6 +90,73 @@ def test_widths_of_exports(dim, tmp_path):
         ConfigurationError, match="dim must be an integer from 1 to 1048"
     ):
         ServedEncoder(tmp_path)
+
+
+# A function, arguments that are right by name, and wrong values of them.
+PATHS = (3, 3.5, object(), ["a"], None, b"x", np.zeros(2))
+FLAGS = ("yes", 1, 0.5, None, [True], np.zeros(2))
+CHOICES = ("x", "", 3, None, ["onnx"], {}, object(), np.array(["onnx", "x"]), b"onnx")
+TEXTS = ("今天", 3, object(), [3] * 30, [None] * 30, {"a"}, np.zeros(30))
+RIGHT = {"folder": "x", "format": "openvino"}
+CALLS = [
+    (
+        export.load_exported,
+        RIGHT,
+        {"folder": PATHS, "format": CHOICES, "bfloat16": FLAGS, "trust": FLAGS},
+    ),
+    (
+        export.ServedEncoder,
+        {"folder": "x"},
+        {"folder": PATHS, "bfloat16": FLAGS[:3], "trust": FLAGS},
+    ),
+    (export.ServedGenerator, {"folder": "x"}, {"folder": PATHS, "bfloat16": FLAGS}),
+    (
+        export.check_export,
+        {"format": "openvino", "int8": True, "calibration_texts": ()},
+        {"format": CHOICES, "int8": FLAGS, "calibration_texts": TEXTS},
+    ),
+    (
+        export.check_generator_export,
+        {"format": "openvino"},
+        {"format": CHOICES, "calibration_texts": TEXTS},
+    ),
+    (
+        export.export_model,
+        {"model": None, **RIGHT},
+        {"model": PATHS, "folder": PATHS, "format": CHOICES},
+    ),
+    (
+        export.export_generator,
+        {"model": None, **RIGHT},
+        {
+            "model": PATHS,
+            "folder": PATHS,
+            "format": CHOICES,
+            "int8": FLAGS,
+            "overwrite": FLAGS,
+        },
+    ),
+]
+
+
+def test_wrong_types_are_errors_of_the_package(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    functions = {function.__name__ for function, *_ in CALLS}
+    assert functions == {*export.__all__} - {"FORMATS"}
+    wrong = []
+    for function, right, kinds in CALLS:
+        for name, values in kinds.items():
+            for value in values:
+                try:
+                    function(**{**right, name: value})
+                    error = None
+                except Exception as caught:
+                    error = caught
+                if not isinstance(error, RoFormerError):
+                    call = f"{function.__name__}({name}={value!r:.40})"
+                    wrong.append(f"{call}: {type(error).__name__} {error}")
+    assert wrong == [], "\n".join(wrong)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_long_description(tmp_path):

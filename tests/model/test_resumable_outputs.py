@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 from common import run as start_python
 from producers import PRODUCERS, STEPS, LineJob, RunFolder, copied, files
+from sources import wrong_modes
 
 from roformer_keras.errors import OutputError
 from roformer_keras.io import journal
@@ -46,6 +47,14 @@ def files_of_whole(producer, folder, **settings):
     producer.make(folder, **settings)
     assert producer.result in files(folder)
     return files(folder)
+
+
+def test_files_have_the_mode_of_the_umask(producer, folder, umask):
+    """Also those that stay of an output that was interrupted."""
+    interrupt(producer, folder)
+    assert wrong_modes(folder, umask) == []
+    make_again(producer, folder)
+    assert wrong_modes(folder, umask) == []
 
 
 class Steps(list):

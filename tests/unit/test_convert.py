@@ -30,6 +30,7 @@ from sources import (
     tensors_of,
     unpacked,
     write_checkpoint,
+    wrong_modes,
 )
 
 from roformer_keras import convert
@@ -131,6 +132,14 @@ def test_the_configuration_of_bert4keras_is_kept_with_what_nobody_reads(tmp_path
     assert RoFormerConfig.from_bert_config(written) == config
     changed = zipped_json(quietly(files, tmp_path / "y.zip", dropout=0.5))
     assert changed == {**written, "hidden_dropout_prob": 0.5}
+
+
+def test_files_have_the_mode_of_the_umask(tmp_path, umask):
+    """Libraries for safetensors and HDF5 have modes of their own."""
+    for name, target in {**TARGETS, "huggingface": "hf"}.items():
+        format = {"format": name} if name == "huggingface" else {}
+        quietly(SMALL, tmp_path / target, **format)
+    assert wrong_modes(tmp_path, umask) == []
 
 
 def test_the_same_weights_give_the_same_bytes(tmp_path):
