@@ -11,6 +11,7 @@ import uvicorn
 from common import run_main
 from uvicorn.server import ServerState
 
+from roformer_keras.server import protection
 from roformer_keras.server.options import ServerOptions
 from roformer_keras.server.protection import Guard, host_names, make_protocol
 
@@ -120,8 +121,24 @@ def test_more_texts_than_any_request_may_have_are_refused(capsys):
     assert "must be an integer from 1 to 2048, got 2049" in error
 
 
-def status_of(names, host):
-    """The status of the answer to a request with this header `Host`."""
+def test_keys_are_compared_in_constant_time(monkeypatch):
+    compared = []
+
+    def compare(*texts):
+        compared.append(texts)
+        return texts[0] == texts[1]
+
+    monkeypatch.setattr(protection.secrets, "compare_digest", compare)
+    keys = (b"Bearer right", b"Bearer righ", b"", b"right")
+    answers = [
+        status_of(None, "x", "/v1/models", (b"authorization", key)) for key in keys
+    ]
+    assert answers == [200, 401, 401, 401]
+    assert compared == [(key, keys[0]) for key in keys]
+
+
+def status_of(names, host, path="/health", *more):
+    """The status of the answer to a request with such headers, `Host` and others."""
     sent = []
 
     async def receive():
@@ -130,8 +147,8 @@ def status_of(names, host):
     async def send(message):
         sent.append(message)
 
-    app = Guard(answer_long, ServerOptions(), hosts=names)
-    headers = [(b"host", host.encode())]
-    scope = {"type": "http", "path": "/health", "method": "GET", "headers": headers}
+    app = Guard(answer_long, ServerOptions(), "right" if more else None, names)
+    headers = [(b"host", host.encode()), *more]
+    scope = {"type": "http", "path": path, "method": "GET", "headers": headers}
     asyncio.run(app(scope, receive, send))
     return sent[0]["status"]
