@@ -99,10 +99,11 @@ def write_decoder(graph: Any, model: Any) -> None:
 
     def attend_to_memory(attention, x):
         keys, values = next(memory), next(memory)
-        query = graph.heads(writer.dense(attention.query, x), attention.num_heads)
+        heads, dim = attention.num_heads, attention.key_dim
+        query = graph.heads(writer.dense(attention.query, x, factor=dim**-0.5), heads)
         # Rows that share keys are more queries of one row.
-        query = graph.grouped(query, keys, attention.num_heads, attention.key_dim)
-        mixed = graph.attention(query, keys, values, memory_mask, attention.key_dim)
+        query = graph.grouped(query, keys, heads, dim)
+        mixed = graph.attention(query, keys, values, memory_mask)
         width = attention.num_heads * attention.head_dim
         return writer.dense(attention.output_dense, graph.ungrouped(mixed, width))
 
@@ -226,13 +227,21 @@ class NetworkWriter:
         """The input, of a layer that only matters in training."""
         return x[0] if isinstance(x, list | tuple) else x
 
-    def dense(self, layer: Any, x: Any, heads: int = 1, order: Any = None) -> Any:
+    def dense(
+        self,
+        layer: Any,
+        x: Any,
+        heads: int = 1,
+        order: Any = None,
+        factor: float | None = None,
+    ) -> Any:
         """A dense layer with its activation.
 
         Args:
             order: ints, or None. Another order of its outputs in each of the heads.
+            factor: float, or None. What its weights are multiplied with.
         """
-        y = _linear(self.graph, layer, x, heads, order)
+        y = _linear(self.graph, layer, x, heads, order, factor)
         return self.activation(layer.activation, y)
 
     def activation(self, activation: Any, x: Any) -> Any:
@@ -309,33 +318,41 @@ class NetworkWriter:
     def attention(
         self, layer: Any, x: Any, mask: Any = None, position_ids: Any = None
     ) -> Any:
-        """`RoPEAttention`; as one operation of a runtime that has it."""
+        """`RoPEAttention`."""
         query, key, value = self._heads(layer, x, position_ids)
         mask = self._mask if mask is None else mask
-        mixed = self.graph.attention(query, key, value, mask, layer.key_dim)
-        return self._joined(layer, mixed)
+        if self._rows is not None:
+            # The operation of a runtime that knows keys and values of before.
+            mixed = self.graph.attention(query, key, value, mask)
+            return self._joined(layer, mixed)
+        scores = self.graph.product(query, key, transposed=True)
+        return self._mixed(layer, scores, mask, value)
 
     def scored_attention(
         self, layer: Any, x: Any, mask: Any, position_ids: Any, residual: Any
     ) -> tuple[Any, Any]:
         """`RoPEAttention` whose scores the next block adds to its own."""
-        graph = self.graph
         query, key, value = self._heads(layer, x, position_ids)
-        factor = np.float32(layer.key_dim**-0.5)
-        scores = graph.multiply(graph.product(query, key, transposed=True), factor)
-        total = scores if residual is None else graph.add(scores, residual)
+        scores = self.graph.product(query, key, transposed=True)
+        total = scores if residual is None else self.graph.add(scores, residual)
         mask = self._mask if mask is None else mask
+        return self._mixed(layer, total, mask, value), scores
+
+    def _mixed(self, layer, scores, mask, value):
+        graph = self.graph
         if mask is not None:
-            total = graph.add(total, mask)
-        mixed = graph.product(graph.softmax(total), value)
-        return self._joined(layer, mixed), scores
+            scores = graph.add(scores, mask)
+        return self._joined(layer, graph.product(graph.softmax(scores), value))
 
     def _joined(self, layer, mixed):
         joined = self.graph.joined(mixed, layer.num_heads * layer.head_dim)
         return self.dense(layer.output_dense, joined)
 
     def _heads(self, layer, x, position_ids):
-        """Query, key and value `(rows, heads, length, dim)`, rotated and kept."""
+        """Query, key and value `(rows, heads, length, dim)`, rotated and kept.
+
+        The product of query and key is a score: the query is already divided.
+        """
         if not isinstance(layer, layers.RoPEAttention):
             raise ConfigurationError(
                 "engines other than Keras need attention_type='softmax', got "
@@ -350,11 +367,11 @@ class NetworkWriter:
             if layer.layout == "interleaved":
                 order = order.reshape(-1, 2).T.ravel()
         query, key, value = (
-            graph.heads(self.dense(dense, x, heads, columns), heads)
-            for dense, columns in (
-                (layer.query, order),
-                (layer.key, order),
-                (layer.value, None),
+            graph.heads(self.dense(dense, x, heads, columns, factor), heads)
+            for dense, columns, factor in (
+                (layer.query, order, dim**-0.5),
+                (layer.key, order, None),
+                (layer.value, None, None),
             )
         )
         if layer.rotary:
@@ -499,7 +516,7 @@ def _frequencies(dim, base):
     return (base ** (-np.arange(0, dim, 2) / dim)).astype("float32")
 
 
-def _linear(graph, layer, x, heads=1, order=None):
+def _linear(graph, layer, x, heads=1, order=None, factor=None):
     """The product and bias of a dense layer, without its activation."""
     _refuse_quantized(layer)
     kernel = _value(layer.kernel)
@@ -511,6 +528,11 @@ def _linear(graph, layer, x, heads=1, order=None):
             else array.reshape(*array.shape[:-1], heads, -1)[..., order].reshape(
                 array.shape
             )
+            for array in (kernel, bias)
+        )
+    if factor is not None:
+        kernel, bias = (
+            array if array is None else array * np.float32(factor)
             for array in (kernel, bias)
         )
     return graph.linear(x, kernel, bias)

@@ -197,11 +197,6 @@ class OnnxGraph:
         cos, sin = (self.node("Unsqueeze", part, np.array([1])) for part in angles)
         return self.add(self.multiply(x, cos), self.multiply(turned, sin))
 
-    def attention(self, query: str, keys: str, values: str, mask: str, dim: int) -> str:
-        scores = self.product(query, keys, transposed=True)
-        scores = self.multiply(scores, np.float32(dim**-0.5))
-        return self.product(self.softmax(self.add(scores, mask)), values)
-
     def token(self, x: str, at: int) -> str:
         return self.node("Gather", x, np.int64(at), axis=1)
 

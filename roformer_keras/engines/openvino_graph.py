@@ -260,14 +260,13 @@ class OpenVINOGraph:
         self._assigned.append(op.assign(both, variable))
         return both
 
-    def attention(self, query: Any, keys: Any, values: Any, mask: Any, dim: int) -> Any:
-        """Softmax attention; the mask is added to the scores.
+    def attention(self, query: Any, keys: Any, values: Any, mask: Any) -> Any:
+        """Softmax attention to keys and values that are kept.
 
-        Args:
-            dim: features of a query.
+        The mask is added to the scores. The query is already divided.
         """
         return self.op.scaled_dot_product_attention(
-            query, keys, values, mask, causal=False
+            query, keys, values, mask, np.float32(1), causal=False
         )
 
     def grouped(self, query: Any, keys: Any, heads: int, dim: int) -> Any:
