@@ -1,6 +1,6 @@
 """A functional model, compiled by a runtime other than Keras."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -46,17 +46,25 @@ class ModelProgram:
             graph.finish(), bfloat16, multiplies_integers=int8, weights=weights
         )
 
-    def __call__(self, inputs: Mapping[str, np.ndarray]) -> Any:
-        """NumPy arrays, nested as the model's outputs are.
+    def begin(self, inputs: Mapping[str, np.ndarray]) -> Callable[[], Any]:
+        """Begins to compute, as `OpenVINOProgram.begin`.
 
         Args:
             inputs: arrays by the names of the model's inputs.
+
+        Returns:
+            A function that gives NumPy arrays, nested as the model's outputs are.
         """
-        outputs = self._program.outputs(
+        finish = self._program.begin(
             {
                 name: np.ascontiguousarray(inputs[name], dtype)
                 for name, dtype in self._dtypes.items()
             }
         )
-        flat = [outputs[name] for name in self._names]
-        return keras.tree.pack_sequence_as(self._structure, flat)
+
+        def finish_nested():
+            outputs = finish()
+            flat = [outputs[name] for name in self._names]
+            return keras.tree.pack_sequence_as(self._structure, flat)
+
+        return finish_nested

@@ -1,7 +1,7 @@
 """Compiled networks of runtimes other than Keras."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -80,23 +80,48 @@ class OpenVINOProgram:
 
     def run(self, memory: Any, inputs: Mapping[str, np.ndarray]) -> dict:
         refuse_forked_process()
-        results = memory.infer(inputs, share_inputs=True, share_outputs=True)
+        memory.infer(inputs, share_inputs=True, share_outputs=True)
+        return self._results(memory)
+
+    def _results(self, memory):
         if not self._is_used:
             self._is_used = True
             self._release()
-        return dict(zip(self._names, results.values(), strict=True))
+        return {
+            name: memory.get_output_tensor(number).data
+            for number, name in enumerate(self._names)
+        }
 
     def _release(self):
         if self._weights is not None:
             self._weights.release()
 
-    def outputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs by name, of a network without memory; threads may share it."""
+    def begin(
+        self, inputs: Mapping[str, np.ndarray]
+    ) -> Callable[[], dict[str, np.ndarray]]:
+        """Begins to compute a network without memory; threads may share it.
+
+        Returns:
+            A function that waits for the outputs and gives them by name. It must be
+            called before the thread begins again.
+        """
+        refuse_forked_process()
         if not hasattr(self._requests, "request"):
             self._requests.request = self.start()
-        results = self.run(self._requests.request, inputs)
-        # The next call writes where they are in memory.
-        return {name: array.copy() for name, array in results.items()}
+        request = self._requests.request
+        request.start_async(inputs, share_inputs=True)
+
+        def finish():
+            request.wait()
+            results = self._results(request)
+            # The next call writes where they are in memory.
+            return {name: array.copy() for name, array in results.items()}
+
+        return finish
+
+    def outputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The outputs by name, as `begin` computes them."""
+        return self.begin(inputs)()
 
 
 def _end_in_products(model):

@@ -11,6 +11,7 @@ from finetuning_cases import BAD, GOOD, ONE_BLOCK
 
 import roformer_keras
 from roformer_keras import RoFormerBackbone, RoFormerMaskedLM, RoFormerTextClassifier
+from roformer_keras.engines.forward import ModelProgram
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.inference import ENGINES, inference_of, run_model
 from roformer_keras.models.embedding import embed
@@ -199,6 +200,29 @@ def test_a_model_that_is_trained_between_calls_is_computed_by_keras(classifier):
     np.testing.assert_allclose(
         run_model(classifier, ids, "openvino"), run_model(classifier, ids), atol=1e-5
     )
+
+
+def test_a_program_begins_early_while_the_weights_stay(classifier, monkeypatch):
+    begin, begun = ModelProgram.begin, []
+    monkeypatch.setattr(
+        ModelProgram, "begin", lambda self, ids: begun.append(self) or begin(self, ids)
+    )
+    ids = classifier.tokenizer(TEXTS)
+    kernel = classifier.get_layer("classes").kernel
+    for _ in range(3):
+        run_model(classifier, ids, "auto")
+    # Once a call: what began early was right.
+    assert len(begun) == 3 and len(set(begun)) == 1
+    for _ in range(3):
+        kernel.assign(kernel * 1.5)
+        np.testing.assert_allclose(
+            run_model(classifier, ids, "auto"), run_model(classifier, ids), atol=1e-5
+        )
+    # The third is computed by Keras, and so is the next.
+    count = len(begun)
+    kernel.assign(kernel * 1.5)
+    run_model(classifier, ids, "auto")
+    assert len(begun) == count
 
 
 def test_training_drops_the_program_and_the_values_it_was_made_of(classifier):
