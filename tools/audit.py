@@ -2,14 +2,17 @@
 
     python -m tools.audit                  all that are installed here
     python -m tools.audit h5py safetensors
+    python -m tools.audit --bill bill.json
 
 pip-audit, which is installed into a temporary folder, asks PyPI for the advisories.
+With `--bill`, cyclonedx-py writes what is installed as a bill of materials (CycloneDX).
 Exit code 0: there is none; 1: there are some; 2: the look could not be done for all.
 """
 
 import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,9 +20,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.io.atomic import replacing
 from tools.commands import Parser, command
 
-_PIP_AUDIT = "pip-audit>=2,<3"
+_PIP_AUDIT, _CYCLONEDX = "pip-audit>=2,<3", "cyclonedx-bom>=5,<8"
 _SHOWN_LINES = 3
 
 
@@ -28,8 +32,13 @@ def main(arguments=None):
     parser = Parser(__doc__)
     help = "all that are installed by default"
     parser.add_argument("names", nargs="*", metavar="NAME", help=help)
-    versions = installed_versions(parser.parse_args(arguments).names)
+    parser.add_argument("--bill", type=Path, metavar="FILE", help="bill of materials")
+    options = parser.parse_args(arguments)
+    versions = installed_versions(options.names)
     try:
+        if options.bill is not None:
+            count = write_bill(options.bill)
+            print(f"{options.bill}: {count} components")
         lines, code = judge(ask(versions), versions)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         said = getattr(error, "stderr", None) or str(error)
@@ -60,19 +69,50 @@ def ask(versions: Mapping[str, str]) -> dict:
         CalledProcessError, OSError, ValueError: it could not be installed or run.
     """
     with tempfile.TemporaryDirectory() as folder:
-        pip = (sys.executable, "-m", "pip", "install", "--quiet", "--target", folder)
-        _run(*pip, _PIP_AUDIT)
+        environment = _installed(_PIP_AUDIT, folder)
         pins, report = Path(folder, "requirements.txt"), Path(folder, "report.json")
         # A local version, such as 2.13.0+cpu, has the advisories of the public one.
         lines = (f"{n}=={v.partition('+')[0]}\n" for n, v in versions.items())
         pins.write_text("".join(lines), encoding="utf-8")
-        paths = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
         command = [sys.executable, "-m", "pip_audit", "--requirement", str(pins)]
         command += ["--no-deps", "--disable-pip", "--progress-spinner", "off"]
         command += ["--format", "json", "--output", str(report)]
         # 1 means that there are some.
-        _run(*command, environment={**os.environ, "PYTHONPATH": paths}, codes=(0, 1))
+        _run(*command, environment=environment, codes=(0, 1))
         return json.loads(report.read_text(encoding="utf-8"))
+
+
+def write_bill(path: Path) -> int:
+    """Writes a bill of materials of this environment; returns its number of components.
+
+    Raises:
+        CalledProcessError, OSError, ValueError: as `ask`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        _installed(_CYCLONEDX, folder)
+        bill = Path(folder, "bill.json")
+        # It starts the interpreter to ask for its path, where its own folder is not.
+        start = (
+            f"import runpy, sys; sys.path.insert(0, {folder!r}); "
+            "runpy.run_module('cyclonedx_py', run_name='__main__')"
+        )
+        command = [sys.executable, "-c", start, "environment", sys.executable]
+        _run(*command, "--output-format", "JSON", "--output-file", str(bill))
+        content = json.loads(bill.read_text(encoding="utf-8"))
+        components = content.get("components")
+        if content.get("bomFormat") != "CycloneDX" or not components:
+            raise ValueError("cyclonedx-py wrote no bill of materials")
+        with replacing(path, overwrite=True) as partial:
+            shutil.copyfile(bill, partial)
+        return len(components)
+
+
+def _installed(requirement, folder):
+    """The variables of a process that has a library in a folder, and all of here."""
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--target", folder)
+    _run(*pip, requirement)
+    paths = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": paths}
 
 
 def _run(*command, environment=None, codes=(0,)):
