@@ -26,8 +26,9 @@ _MAX_FILE, _MAX_ANSWERS = 16 * 2**30, 2**26
 _MAX_REQUESTS, _MAX_REPEATED = 5_000, 50
 # Seconds that a server may tell a client to wait, and those without an answer.
 _MAX_WAIT, _TIMEOUT, _TIMEOUT_OF_WRITING = 120, 120, 600
-# Commits and ETags become names of files in the cache.
-_FILE_NAME = re.compile(r"(?!\.+$)[\w.+=-]{1,128}", re.ASCII)
+# Commits and ETags become paths in the cache. Some servers write ETags in base64.
+_COMMIT = re.compile(r"(?!\.+$)[\w.-]{1,128}", re.ASCII)
+_ETAG = re.compile(r"(?!/|(.*/)?\.*(/|$))[\w.+=/-]{1,128}", re.ASCII)
 _HUB = ("https://huggingface.co", "https://hf.co")
 _TO_MIRROR = "set HF_ENDPOINT to a server that you trust, or leave it out"
 
@@ -37,7 +38,7 @@ _guards: list["HubGuard"] = []
 
 @contextmanager
 def guarded(
-    hub: Any, kind: type[RoFormerError], what: str, max_file: int = _MAX_FILE
+    hub: Any, repository: str, kind: type[RoFormerError], what: str
 ) -> Iterator["HubGuard"]:
     """Checks what huggingface_hub sends and receives until the block ends.
 
@@ -46,13 +47,13 @@ def guarded(
 
     Args:
         hub: the module `huggingface_hub`.
+        repository: `owner/name`.
         kind: class of the errors.
         what: what an error begins with, such as `"hf://owner/name cannot be fetched"`.
-        max_file: int. Bytes of a file.
     """
     # A module that the package does not import by itself.
     constants = importlib.import_module("huggingface_hub.constants")
-    guard = HubGuard(constants.ENDPOINT, kind, what, max_file)
+    guard = HubGuard(constants.ENDPOINT, repository, kind, what)
     with _lock:
         _guards.append(guard)
         # The user may have set another factory since the last call.
@@ -100,22 +101,22 @@ class HubGuard:
 
     Args:
         endpoint: address of the Hub, which gets the token.
-        kind, what, max_file: as in `guarded`.
+        repository, kind, what: as in `guarded`.
 
     Attributes:
         hashes: dict, the ETags of files by their names in the repository.
     """
 
     def __init__(
-        self, endpoint: str, kind: type[RoFormerError], what: str, max_file: int
+        self, endpoint: str, repository: str, kind: type[RoFormerError], what: str
     ):
-        self._kind, self._what, self._max_file = kind, what, max_file
+        self._repository, self._kind, self._what = repository, kind, what
         self._is_encrypted = urlsplit(endpoint).scheme == "https"
         self._trusted = {_origin(address) for address in (endpoint, *_HUB)}
         self._repeated: Counter[str] = Counter()
         self._commit: str | None = None
-        # Addresses of files, also those to which the Hub redirects.
-        self._files: set[str] = set()
+        # Names of files by address, also by those to which the Hub redirects.
+        self._files: dict[str, str] = {}
         self._budget = _MAX_ANSWERS
         self.hashes: dict[str, str] = {}
 
@@ -154,31 +155,37 @@ class HubGuard:
             raise self._error(
                 f"the Hub asks to wait {wait:,} seconds", "try again then"
             )
-        _, is_file, name = path.partition("/resolve/")
-        if is_file:
-            self._check_names(headers, unquote(name.partition("/")[2]))
-        is_content = bool(is_file) or address in self._files
-        if is_content and "location" in headers:
-            self._files.add(urljoin(address, headers["location"]))
+        before, slash, place = path.partition("/resolve/")
+        if slash and before.endswith(f"/{self._repository}"):
+            self._files[address] = unquote(place.partition("/")[2])
+        if (name := self._files.get(address)) and "location" in headers:
+            self._files[urljoin(address, headers["location"])] = name
+        is_ours = name is not None or f"/{self._repository}/" in f"{path}/"
+        # The library takes what it needs of a file from the answer to HEAD.
         if response.request.method == "HEAD":
+            self._check_file(headers, name, is_ours)
             return
-        self._limit(response, is_content and response.status_code in (200, 206))
-        if path.startswith("/api/models/") and response.status_code == 200:
+        is_file = bool(slash) or name is not None
+        self._limit(response, is_file and response.status_code in (200, 206))
+        if "/api/models/" in path and response.status_code == 200:
             response.read()
             with suppress(ValueError, RecursionError):
-                self._check_listing(json.loads(response.content))
+                self._check_listing(json.loads(response.content), is_ours)
 
-    def _check_names(self, headers, name):
-        etag = headers.get("x-linked-etag") or headers.get("etag")
-        for field in ("x-repo-commit", "x-linked-etag", "etag"):
-            value = headers.get(field, "0").removeprefix("W/").strip('"')
-            if not _FILE_NAME.fullmatch(value):
-                raise self._error(
-                    f"the Hub gives {field} as {value[:80]!r}, which is a path"
-                )
-        self._check_commit(headers.get("x-repo-commit"))
-        if etag is not None:
-            self.hashes.setdefault(name, etag.removeprefix("W/").strip('"'))
+    def _check_file(self, headers, name, is_ours):
+        found = {}
+        rules = {"x-repo-commit": _COMMIT, "x-linked-etag": _ETAG, "etag": _ETAG}
+        for field, rule in rules.items():
+            if field in headers:
+                value = headers[field].removeprefix("W/").strip('"')
+                if not rule.fullmatch(value):
+                    raise self._error(f"the Hub gives the {field} {value[:80]!r}")
+                found[field] = value
+        if is_ours:
+            self._check_commit(found.get("x-repo-commit"))
+        etag = found.get("x-linked-etag") or found.get("etag")
+        if name and etag:
+            self.hashes[name] = etag
 
     def _check_commit(self, commit):
         if commit is None:
@@ -190,13 +197,14 @@ class HubGuard:
                 "the repository has changed meanwhile", "run the same again"
             )
 
-    def _check_listing(self, content):
+    def _check_listing(self, content, is_ours):
         """Checks the commit of a repository, or the names of its files."""
         if isinstance(content, dict) and "sha" in content:
             commit = content["sha"]
-            if not isinstance(commit, str) or not _FILE_NAME.fullmatch(commit):
+            if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
                 raise self._error(f"the Hub names a commit {str(commit)[:80]!r}")
-            self._check_commit(commit)
+            if is_ours:
+                self._check_commit(commit)
             content = content.get("siblings")
         for entry in content if isinstance(content, list) else ():
             row = entry if isinstance(entry, dict) else {}
@@ -212,7 +220,7 @@ class HubGuard:
         length = response.headers.get("content-length", "")
         # A body of a declared length ends there.
         if is_content and length.isdecimal():
-            if int(length) > self._max_file:
+            if int(length) > _MAX_FILE:
                 raise self._error(f"the Hub sends a file of {int(length):,} bytes")
             return
         # httpx or httpx2, by the version of huggingface_hub.

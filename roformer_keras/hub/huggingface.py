@@ -78,7 +78,8 @@ def _fetch(source: str, small: Sequence[str], weights: Sequence[str]) -> Path:
     for name in weights:
         stem, _, extension = name.partition(".")
         patterns = [*small, name, f"{name}.index.json", f"{stem}-*-of-*.{extension}"]
-        with _guarded(hub, DownloadError, f"{source} cannot be fetched") as guard:
+        reason = f"{source} cannot be fetched"
+        with _guarded(hub, match["name"], DownloadError, reason) as guard:
             folder = Path(
                 hub.snapshot_download(
                     match["name"], revision=match["revision"], allow_patterns=patterns
@@ -145,7 +146,7 @@ def upload(
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-    with _guarded(hub, OutputError, f"{PREFIX}{name} cannot be written"):
+    with _guarded(hub, name, OutputError, f"{PREFIX}{name} cannot be written"):
         api.create_repo(name, private=private, exist_ok=True)
         there = set(api.list_repo_files(name))
         if _CARD in there:
@@ -170,10 +171,12 @@ def _is_of_model(path: str) -> bool:
 
 
 @contextmanager
-def _guarded(hub, kind: type[RoFormerError], what: str) -> Iterator[HubGuard]:
+def _guarded(
+    hub, repository: str, kind: type[RoFormerError], what: str
+) -> Iterator[HubGuard]:
     """Checks the Hub's answers, and turns what its library raises into one error."""
     try:
-        with guarded(hub, kind, what) as guard:
+        with guarded(hub, repository, kind, what) as guard:
             yield guard
     except (RoFormerError, MemoryError):
         raise

@@ -70,6 +70,24 @@ def redirected(where, place, **headers):
     return answer(where, 302, Location=place, **headers)
 
 
+def moved(where, **headers):
+    """Redirects within the Hub, and lies there."""
+
+    def lie(handler):
+        if is_at(handler, where):
+            handler.send(307, b"", {"Location": "/moved/x"})
+            return True
+        if is_at(handler, "HEAD /moved/"):
+            names = {"ETag": '"5f"', "X-Repo-Commit": SHA}
+            more = {key.replace("_", "-"): value for key, value in headers.items()}
+            more = {key: filled(handler, value) for key, value in more.items()}
+            handler.send(200, b"x", {**names, **more})
+            return True
+        return False
+
+    return lie
+
+
 def endless(where, *headers, end=2**31):
     """A body in chunks without an end."""
 
@@ -186,13 +204,20 @@ LOADS = [
     ("other commit", of_commit(OTHER_SHA), CHANGED),
     ("no commit", changed_json(INFO, lambda c: {"id": c["id"]}), UNEXPECTED),
     *(
-        (f"{field} {name!r}", with_headers(FILE, **{field: f'"{name}"'}), "is a path")
+        (
+            f"{field} {name!r}",
+            with_headers(FILE, **{field: f'"{name}"'}),
+            "Hub gives the",
+        )
         for field in ("ETag", "X_Linked_Etag", "X_Repo_Commit")
-        for name in _PATHS[:6]
+        for name in (*_PATHS[:4], "a\\b")
     ),
-    ("ETag W/..", with_headers(FILE, ETag='W/"../x"'), "is a path"),
+    ("ETag W/..", with_headers(FILE, ETag='W/"../x"'), "gives the etag '../x'"),
+    ("ETag a/..", with_headers(FILE, ETag='"a/../../../../x"'), "gives the etag"),
+    ("ETag in base64", with_headers(WEIGHTS, ETag='W/"2d-Xk/+a=="'), ""),
+    ("moved, ETag", moved(HEAD, ETag=f'"{OUTSIDE}"'), "Hub gives the etag"),
+    ("moved, commit", moved(HEAD, X_Repo_Commit=OTHER_SHA), CHANGED),
     ("commit of a file", with_headers(HEAD, X_Repo_Commit=OTHER_SHA), CHANGED),
-    ("commit of absence", with_headers(FILE, X_Repo_Commit="../x"), "is a path"),
     *(
         (f"file {name!r}", listed(name), "lists a file")
         for name in (

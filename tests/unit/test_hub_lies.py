@@ -2,6 +2,7 @@
 
 import re
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hostile.hub import LOADS, LOADS_BY_XET, OTHER, PUSHES, WEIGHTS, redirected
@@ -145,6 +146,35 @@ def test_wrong_files_do_not_stay_in_the_cache(server):
     assert run(lie, server, call, DownloadError, message) is None
     assert run(None, server, call, DownloadError, "") is None
     assert files_of(huggingface.fetch(f"hf://{NAME}")) == FILES
+
+
+def test_models_that_are_fetched_at_the_same_time(server, tmp_path):
+    """Each has its own commit, and files of the same names."""
+    commits = {f"{OWNER}/m{number}": f"{number}" * 40 for number in range(6)}
+
+    def answer(handler):
+        name = next(name for name in commits if f"{name}/" in f"{handler.path}/")
+        send = handler.send
+
+        def send_own(status, content, headers=None):
+            if isinstance(content, dict) and "sha" in content:
+                content["sha"] = commits[name]
+            more = {"X-Repo-Commit": commits[name]}
+            send(status, content, {**(headers or {}), **more})
+
+        handler.send = send_own
+        return False
+
+    server.lie = answer
+    for name in commits:
+        other = FILES["model.safetensors"] + name.encode()
+        server.repositories[name] = {**FILES, "model.safetensors": other}
+    with ThreadPoolExecutor(6) as pool:
+        folders = list(
+            pool.map(lambda name: huggingface.fetch(f"hf://{name}"), commits)
+        )
+    for name, folder in zip(commits, folders, strict=True):
+        assert files_of(folder) == server.repositories[name]
 
 
 def test_revisions_are_no_paths():
