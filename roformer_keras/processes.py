@@ -1,5 +1,6 @@
 """The process: its cores and signals, and whether it was forked."""
 
+import functools
 import os
 import signal
 import threading
@@ -37,6 +38,16 @@ def available_cores() -> int:
         count = os.cpu_count() or 1
     limit = os.environ.get("OMP_NUM_THREADS", "")
     return min(count, int(limit)) if limit.isdecimal() and int(limit) else count
+
+
+@functools.cache
+def has_amx() -> bool:
+    """True if the processor multiplies bfloat16 in tiles; False where Linux is not."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            return "amx_bf16" in file.read().split()
+    except OSError:
+        return False
 
 
 @contextmanager

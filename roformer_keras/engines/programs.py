@@ -8,7 +8,11 @@ import numpy as np
 
 from roformer_keras.engines.weight_file import WeightFile
 from roformer_keras.extras import import_extra
-from roformer_keras.processes import available_cores, refuse_forked_process
+from roformer_keras.processes import (
+    available_cores,
+    has_amx,
+    refuse_forked_process,
+)
 
 
 class Program(Protocol):
@@ -31,7 +35,8 @@ class OpenVINOProgram:
         model: `openvino.Model`, or the path of one.
         bfloat16: bool. True computes in bfloat16, if the processor does.
         multiplies_integers: bool. True rounds what is multiplied with weights of 8 bits
-            to 8 bits too, with a scale for each 128 features.
+            to 8 bits too, with a scale for each 128 features; on a processor with AMX
+            it is in bfloat16 instead, which is as close and faster there.
         weights: `WeightFile` of the model's matrices, or None. Its memory is released
             after compiling and after the first call, which both arrange kernels.
     """
@@ -45,6 +50,7 @@ class OpenVINOProgram:
     ):
         openvino = import_extra("openvino", "the engine 'openvino'")
         refuse_forked_process()
+        bfloat16 = bfloat16 or (multiplies_integers and has_amx())
         dtype = "bf16" if bfloat16 else "f32"
         options = {
             "PERFORMANCE_HINT": "LATENCY",
