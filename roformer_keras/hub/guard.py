@@ -10,6 +10,7 @@ import importlib
 import json
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,8 +25,9 @@ from roformer_keras.quirks import hub_client_factory
 _MAX_FILE, _MAX_ANSWERS = 16 * 2**30, 2**26
 # Requests of one call, and how often one of them may be repeated.
 _MAX_REQUESTS, _MAX_REPEATED = 5_000, 50
-# Seconds that a server may tell a client to wait, and those without an answer.
-_MAX_WAIT, _TIMEOUT, _TIMEOUT_OF_WRITING = 120, 120, 600
+# Seconds that a server may tell a client to wait, those without a byte, and those of an
+# answer that is no file.
+_MAX_WAIT, _TIMEOUT, _TIMEOUT_OF_WRITING, _MAX_SECONDS = 120, 120, 600, 600
 # Commits and ETags become paths in the cache. Some servers write ETags in base64.
 _COMMIT = re.compile(r"(?!\.+$)[\w.-]{1,128}", re.ASCII)
 _ETAG = re.compile(r"(?!/|(.*/)?\.*(/|$))[\w.+=/-]{1,128}", re.ASCII)
@@ -227,13 +229,15 @@ class HubGuard:
         library = importlib.import_module(type(response).__module__.partition(".")[0])
         response.stream = _limited(library, response.stream, self._spend)
 
-    def _spend(self, count):
+    def _spend(self, count, seconds):
         with _lock:
             self._budget -= count
         if self._budget < 0:
             raise self._error(
                 f"the Hub sends more than {_MAX_ANSWERS:,} bytes without a length"
             )
+        if seconds > _MAX_SECONDS:
+            raise self._error(f"an answer of the Hub takes more than {_MAX_SECONDS} s")
 
     def check_hashes(self, folder: Path) -> None:
         """Compares the files that were fetched with their hashes; deletes wrong ones.
@@ -254,12 +258,13 @@ class HubGuard:
 
 
 def _limited(library, stream, spend):
-    """A stream of an HTTP library whose bytes are counted by a function."""
+    """A stream of an HTTP library whose bytes and seconds a function limits."""
 
     class LimitedStream(library.SyncByteStream):
         def __iter__(self):
+            start = time.monotonic()
             for chunk in stream:
-                spend(len(chunk))
+                spend(len(chunk), time.monotonic() - start)
                 yield chunk
 
         def close(self):

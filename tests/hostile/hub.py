@@ -7,6 +7,7 @@ lie is harmless.
 
 import json
 import re
+import time
 
 from hub_server import SHA
 
@@ -102,6 +103,23 @@ def endless(where, *headers, end=2**31):
         size = b"%x\r\n" % len(chunk) if not headers else b""
         for _ in range(end // len(chunk)):
             handler.wfile.write(size + chunk + (b"\r\n" if size else b""))
+        return True
+
+    return lie
+
+
+def dripping(where):
+    """A byte now and then, without an end."""
+
+    def lie(handler):
+        if not is_at(handler, where):
+            return False
+        handler.send_response(200)
+        handler.send_header("Content-Length", "100000")
+        handler.end_headers()
+        for _ in range(1000):
+            handler.wfile.write(b" ")
+            time.sleep(0.02)
         return True
 
     return lie
@@ -281,6 +299,10 @@ LOADS = [
     ("wait long", answer(GET, 429, {}, Retry_After="9" * 30), "try again then"),
     ("wait, new", answer(INFO, 429, {}, RateLimit='"api";r=0;t=86400'), "86,400"),
     ("wait 1 s", answer(GET, 429, {}, Retry_After="1"), "429"),
+]
+SLOW_LOADS = [
+    ("slow answer", dripping(INFO), "takes more than 0.2 s"),
+    ("slow list", dripping(TREE), "takes more than 0.2 s"),
 ]
 # With Xet, whose tokens another address gives.
 XET = {"X_Xet_Hash": "a" * 64, "X_Xet_Refresh_Route": f"{OTHER}/xet", "ETag": "b" * 64}

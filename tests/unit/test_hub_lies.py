@@ -5,7 +5,15 @@ import types
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hostile.hub import LOADS, LOADS_BY_XET, OTHER, PUSHES, WEIGHTS, redirected
+from hostile.hub import (
+    LOADS,
+    LOADS_BY_XET,
+    OTHER,
+    PUSHES,
+    SLOW_LOADS,
+    WEIGHTS,
+    redirected,
+)
 from hub_server import OWNER, TOKEN, files_of, used_hub
 from huggingface_folders import FOLDER
 from web_server import serving, whole
@@ -109,6 +117,13 @@ def test_sources_of_a_hub_that_lies(server, tmp_path, monkeypatch, waits):
     assert (
         wrong := unmet(LOADS_BY_XET, server, tmp_path, call, DownloadError)
     ) == [], "\n".join(wrong)
+
+
+def test_answers_that_drip(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(guard, "_MAX_SECONDS", 0.2)
+    call = fetch_anew(tmp_path, monkeypatch)
+    wrong = unmet(SLOW_LOADS, server, tmp_path, call, DownloadError)
+    assert wrong == [], "\n".join(wrong)
 
 
 def test_a_file_may_be_on_another_server_that_gets_no_token(server, tmp_path):
