@@ -1,13 +1,17 @@
-"""Layer norm as one operation, for TensorFlow on a CPU.
+"""Norm and GELU in fewer operations, for TensorFlow on a CPU.
 
-Between matrix products each operation reads and writes its whole tensor; oneDNN has the
+Between matrix products each operation reads and writes its whole tensor. oneDNN has the
 norm as one operation. XLA, exported graphs and gradients do not support it, so layers
-use it only inside `fused`, which a caller enters for graphs that only predict.
+use it only inside `fused`, which a caller enters for graphs that only predict. There
+oneDNN computes GELU with the product before it; elsewhere it has a gradient of its own.
 """
 
 import contextlib
 import contextvars
 import functools
+import math
+
+import keras
 
 from roformer_keras import quirks
 from roformer_keras.compiled import runs_on_cpu
@@ -65,6 +69,43 @@ def fused_layer_norm(x, gamma, beta, epsilon):
         is_training=True,
     ).y
     return tf.reshape(normalised, shape) * gamma + beta
+
+
+def computes_gelu(x) -> bool:
+    """True if `gelu_with_gradient` is for this tensor, in a graph that may train."""
+    if keras.backend.backend() != "tensorflow" or is_fused():
+        return False
+    import tensorflow as tf
+
+    return tf.is_tensor(x) and x.dtype in (tf.float32, tf.bfloat16)
+
+
+def gelu_with_gradient(x):
+    """The exact GELU of a TensorFlow tensor, with its gradient in closed form.
+
+    It is computed in float32 in between, as operations on bfloat16 take twice as long.
+
+    Args:
+        x: float32 or bfloat16, of any shape.
+
+    Returns:
+        The same type and shape.
+    """
+    import tensorflow as tf
+
+    @tf.custom_gradient
+    def gelu(x):
+        value = tf.cast(x, "float32")
+        share = 0.5 + 0.5 * tf.math.erf(value * math.sqrt(0.5))
+
+        def gradient(upstream):
+            density = tf.exp(-0.5 * tf.square(value)) / math.sqrt(2 * math.pi)
+            slope = share + value * density
+            return tf.cast(tf.cast(upstream, "float32") * slope, x.dtype)
+
+        return tf.cast(value * share, x.dtype), gradient
+
+    return gelu(x)
 
 
 @functools.cache

@@ -8,7 +8,12 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.layers.fused import fused_layer_norm, is_fused
+from roformer_keras.layers.fused import (
+    computes_gelu,
+    fused_layer_norm,
+    gelu_with_gradient,
+    is_fused,
+)
 from roformer_keras.types import Shape, TensorLike
 
 
@@ -30,6 +35,8 @@ def erf_gelu(x: TensorLike) -> TensorLike:
 
     Source: Hendrycks and Gimpel 2016, arXiv:1606.08415.
     """
+    if computes_gelu(x):
+        return gelu_with_gradient(x)
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
 
 

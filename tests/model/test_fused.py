@@ -11,8 +11,8 @@ from weight_cases import SIZES
 
 from roformer_keras import RoFormerBackbone, RoFormerConfig
 from roformer_keras.inference import run_model
-from roformer_keras.layers import LayerNorm
-from roformer_keras.layers.fused import fused, is_fused
+from roformer_keras.layers import LayerNorm, erf_gelu
+from roformer_keras.layers.fused import computes_gelu, fused, is_fused
 
 LAYERS = 2
 CONFIG = {**SIZES, "vocabulary_size": 50, "num_layers": LAYERS}
@@ -116,3 +116,28 @@ def test_vectors_that_are_all_one_number_have_a_norm():
 
     x = np.repeat([[0.0], [3.0], [-1e6]], 8, axis=1).astype("float32")
     np.testing.assert_allclose(fused_norm(x), [np.arange(8.0)] * 3, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gradients_of_gelu(dtype):
+    """The closed form gives what TensorFlow derives, twice too."""
+    x = tf.cast(tf.linspace(-4.0, 4.0, 41), dtype)
+    exact = tf.cast(x, "float64")
+
+    def gelu(x):
+        return 0.5 * x * (1.0 + tf.math.erf(x * 0.5**0.5))
+
+    def values(function, x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = function(x)
+            slope = inner.gradient(y, x)
+        return y, slope, outer.gradient(slope, x)
+
+    assert computes_gelu(x)
+    limit = 1e-6 if dtype == "float32" else 2e-2
+    for found, expected in zip(values(erf_gelu, x), values(gelu, exact), strict=True):
+        assert found.dtype == dtype
+        np.testing.assert_allclose(tf.cast(found, "float64"), expected, atol=limit)
