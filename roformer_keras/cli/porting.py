@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.io.json_file import check_unicode, parse_json
+from roformer_keras.io.json_file import parse_json
 
 _ORIGINAL = "bert4keras"
 _PACKAGE = f"roformer_keras.{_ORIGINAL}"
@@ -115,8 +115,8 @@ def port_notebook(text: str, label: str = "the notebook") -> Ported:
     Raises:
         ConfigurationError: it is no notebook of Jupyter.
     """
-    content = parse_json(text, label)
-    check_unicode(content, label)
+    # Outputs of cells may be NaN.
+    content = parse_json(text, label, strict=False)
     cells = content.get("cells")
     if not isinstance(cells, list) or not all(map(_is_cell, cells)):
         raise ConfigurationError(

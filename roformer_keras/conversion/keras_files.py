@@ -140,7 +140,12 @@ def open_preset(files, stack):
 
 
 def _check_sizes(saved, head, label, file):
-    """Raises CheckpointError if a model would be larger than its file."""
+    """Checks that a head fits its file, and its classes their number.
+
+    Raises:
+        CheckpointError: a model would be larger than its file.
+        ConfigurationError: the classes are no names, or of another number.
+    """
     stored = sum(math.prod(tensor.shape) for tensor in head.values())
     for name in ("num_classes", "head_dim"):
         value = saved["model_options"].get(name)
@@ -149,6 +154,32 @@ def _check_sizes(saved, head, label, file):
                 f"{label}: {name}={value:,} in {file} does not fit a head of "
                 f"{stored:,} numbers"
             )
+
+    options = saved["model_options"]
+    for name in ("classes", "labels"):
+        names = options.get(name)
+        is_list = isinstance(names, list)
+        if names is not None and not (
+            is_list
+            and all(isinstance(one, str | int | float) for one in names)
+            and len(set(map(str, names))) == len(names)
+        ):
+            raise ConfigurationError(
+                f"{label}: {name} of {file} must be a list of different names, got "
+                f"{names!r:.80}"
+            )
+    # A model without names of its classes has their number, and null for names.
+    count, names = options.get("num_classes"), options.get("classes")
+    is_classifier = saved["model"] == "RoFormerTextClassifier"
+    if (count is None and is_classifier) or not isinstance(count, int | None):
+        raise ConfigurationError(
+            f"{label}: num_classes of {file} must be an integer, got {count!r:.40}"
+        )
+    if None not in (count, names) and len(names) != count:
+        raise ConfigurationError(
+            f"{label}: {file} must have as many classes as num_classes, {count}, got "
+            f"{len(names)}"
+        )
 
 
 def _preset_sums(files):

@@ -6,7 +6,6 @@ rest is the same for every format.
 """
 
 import dataclasses
-import json
 import os
 import re
 from collections import Counter
@@ -66,7 +65,7 @@ from roformer_keras.io.hdf5 import (
     hdf5_text,
     open_hdf5,
 )
-from roformer_keras.io.json_file import parse_json, read_json
+from roformer_keras.io.json_file import parse_json, read_json, strict_json
 from roformer_keras.io.safetensors_file import open_safetensors
 from roformer_keras.io.sources import SourceFiles, open_source
 from roformer_keras.io.tensor import Tensor
@@ -440,7 +439,7 @@ def _open_safetensors(files, stack):
             saved["config"] = RoFormerConfig.from_dict(fields)
     if "vocabulary" in metadata:
         try:
-            tokens = json.loads(metadata["vocabulary"])
+            tokens = strict_json(metadata["vocabulary"])
         except (ValueError, RecursionError):
             tokens = None
         saved["vocabulary"] = check_saved_tokens(tokens, files.label)

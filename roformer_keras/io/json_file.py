@@ -1,15 +1,23 @@
-"""JSON files that hold one object or list."""
+"""JSON of files: one set of rules for data, models and settings.
+
+No key of an object comes twice; numbers are finite, and NaN is no number of JSON; texts
+hold no half of a surrogate pair; values are nested at most `MAX_DEPTH` deep.
+"""
 
 import json
+import math
 from typing import Any
 
 from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.io.blob import Blob
 
+# Deeper values end Python's own functions, such as `repr`, by a RecursionError.
+MAX_DEPTH = 100
 
-def read_json(blob: Blob) -> dict:
-    """The object of a JSON file; raises as `parse_json` does."""
-    return parse_json(blob.read(), blob.label)
+
+def read_json(blob: Blob, strict: bool = True) -> dict:
+    """The object of a JSON file; arguments and errors as of `parse_json`."""
+    return parse_json(blob.read(), blob.label, strict=strict)
 
 
 def json_bytes(content: Any) -> bytes:
@@ -18,7 +26,10 @@ def json_bytes(content: Any) -> bytes:
 
 
 def check_unicode(
-    content: Any, label: str, error: type[RoFormerError] = ConfigurationError
+    content: Any,
+    label: str,
+    error: type[RoFormerError] = ConfigurationError,
+    text: str | None = None,
 ) -> None:
     """Checks that JSON holds no lone surrogate, which no file can be written with.
 
@@ -26,10 +37,13 @@ def check_unicode(
         content: what was read.
         label: str. What the error calls it.
         error: the class of the error.
+        text: of the JSON, which is not searched if it escapes nothing.
 
     Raises:
         error: JSON escapes one half of a surrogate pair without the other.
     """
+    if text is not None and "\\u" not in text:
+        return
     try:
         json.dumps(content, ensure_ascii=False).encode()
     except UnicodeEncodeError as cause:
@@ -38,21 +52,43 @@ def check_unicode(
         ) from cause
 
 
-def strict_json(text: str | bytes) -> Any:
-    """The value of a JSON text, in which no key of an object comes twice.
+def strict_json(text: str | bytes, strict: bool = True) -> Any:
+    """The value of a JSON text that keeps the rules of all JSON here.
+
+    Args:
+        text: str, or bytes in UTF-8, UTF-16 or UTF-32.
+        strict: bool. False for files of other programs, and of this one, in which keys
+            may come twice and numbers may be NaN or infinite.
 
     Raises:
-        ValueError: it is no JSON, to which NaN and Infinity do not belong.
+        ValueError: it is no JSON, or breaks a rule.
         RecursionError: it is nested too deeply.
     """
-    return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+    text = _decoded(text)
+    if strict:
+        value = json.loads(
+            text,
+            object_pairs_hook=_unique_keys,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+        )
+    else:
+        value = json.loads(text)
+    _check_depth(text, value)
+    return value
+
+
+def _decoded(text):
+    # json itself lets half of a surrogate pair pass.
+    return text if isinstance(text, str) else text.decode(json.detect_encoding(text))
 
 
 def _unique_keys(pairs):
     content = dict(pairs)
     if len(content) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        names: set[str] = set()
+        # Adds each, and ends at the one that is there already.
+        twice = next(name for name, _ in pairs if name in names or names.add(name))
         raise ValueError(f"the key {twice!r:.60} is there twice")
     return content
 
@@ -61,8 +97,31 @@ def _no_constant(name):
     raise ValueError(f"{name} is no JSON, and a missing value is null")
 
 
+def _finite(text):
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text:.40} is more than a float can be")
+    return number
+
+
+def _check_depth(text, value):
+    # No value is deeper than it has brackets.
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    level, depth = [value], 0
+    while level := [part for part in level if isinstance(part, dict | list)]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+        level = [
+            child
+            for part in level
+            for child in (part.values() if isinstance(part, dict) else part)
+        ]
+
+
 def parse_json(
-    text: str | bytes, label: str, kind: type = dict, strict: bool = False
+    text: str | bytes, label: str, kind: type = dict, strict: bool = True
 ) -> Any:
     """The object of a JSON text, or its list.
 
@@ -70,15 +129,17 @@ def parse_json(
         text: str or bytes.
         label: str. What errors call it.
         kind: dict or list.
-        strict: bool. Whether it is read by `strict_json`.
+        strict: as in `strict_json`.
 
     Raises:
         ConfigurationError: it is not valid JSON, or holds something else.
     """
     try:
-        content = strict_json(text) if strict else json.loads(text)
+        decoded = _decoded(text)
+        content = strict_json(decoded, strict)
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{label} is not valid JSON: {error}") from error
+    check_unicode(content, label, text=decoded)
     if not isinstance(content, kind):
         name = "object" if kind is dict else "list"
         raise ConfigurationError(

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from roformer_keras.errors import ConfigurationError, VocabularyError
 
+# Beyond all vocabularies of models, and all words that are their tokens.
+_MAX_TOKENS, _MAX_LENGTH = 2**20, 1000
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 
 # The blocks that BERT calls CJK; neither kana nor 々 and 〇 are among them.
@@ -22,16 +24,26 @@ def read_vocabulary(data: bytes, label: str) -> list[str]:
     Raises:
         VocabularyError: the bytes are not UTF-8, or there are none.
     """
+    # As tokens they take 30 times as much.
+    _check_count(max(data.count(b"\n"), data.count(b"\r")), label)
     try:
         lines = list(io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise VocabularyError(
             f"a vocabulary must be a UTF-8 text, {label} is not: {error}"
         ) from error
+    _check_count(len(lines), label)
     if not lines:
         raise VocabularyError(f"a vocabulary must hold tokens, {label} is empty")
     # A line of nothing but unusual spaces is the token "".
     return [next(iter(line.split()), "") for line in lines]
+
+
+def _check_count(count, label):
+    if count > _MAX_TOKENS:
+        raise VocabularyError(
+            f"{label} must hold at most {_MAX_TOKENS:,} tokens, got {count:,}"
+        )
 
 
 def write_vocabulary(tokens) -> bytes:
@@ -40,7 +52,28 @@ def write_vocabulary(tokens) -> bytes:
 
 
 def check_tokens(tokens: Sequence[str], label: str = "a vocabulary") -> None:
-    """Raises VocabularyError unless tokens differ, and the special ones are there."""
+    """Raises VocabularyError unless tokens make a vocabulary that can be written.
+
+    They are short texts without spaces, which differ, and the special ones are there.
+    """
+    _check_count(len(tokens), label)
+    for index, token in enumerate(tokens):
+        if not isinstance(token, str) or any(map(str.isspace, token)):
+            raise VocabularyError(
+                f"a token must be a str without spaces, got {token!r:.80} with id "
+                f"{index}"
+            )
+        if len(token) > _MAX_LENGTH:
+            raise VocabularyError(
+                f"a token of {label} must have at most {_MAX_LENGTH} characters, got "
+                f"{len(token):,} of the one with id {index}"
+            )
+    try:
+        "".join(tokens).encode()
+    except UnicodeEncodeError as error:
+        raise VocabularyError(
+            f"{label} must hold whole characters, got half of a surrogate pair"
+        ) from error
     ids = {token: index for index, token in enumerate(tokens)}
     if len(ids) < len(tokens):
         index = next(i for i, token in enumerate(tokens) if ids[token] != i)

@@ -1,6 +1,5 @@
 """Labels as a file has them, and numbers as JSON has them."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Number, Real
@@ -11,6 +10,7 @@ import numpy as np
 from roformer_keras.checks import check_integer, check_number, is_integer
 from roformer_keras.data.files import is_missing
 from roformer_keras.errors import ConfigurationError, Hint
+from roformer_keras.io.json_file import strict_json
 
 # A number, and a truth value, as CSV has them.
 _WHOLE, _TRUTH = re.compile(r"([-+]?\d+)\.0+"), re.compile(r"true|false", re.I)
@@ -93,7 +93,7 @@ def parse_spans(value) -> list:
         value = value.split()
     elif isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = strict_json(value)
         except (ValueError, RecursionError) as error:
             raise ConfigurationError(
                 f"spans in a cell must be a JSON list: {error}"

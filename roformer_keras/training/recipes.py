@@ -218,7 +218,8 @@ def finetune_recipe(
         finetune(
             dataclasses.replace(settings, learning_rate=rate), rate_folder, **options
         )
-        reports = read_json(Blob.of_file(rate_folder / "report.json"))
+        # Figures may be NaN.
+        reports = read_json(Blob.of_file(rate_folder / "report.json"), strict=False)
         found[rate] = {
             split: recipe_figures(recipe, reports[split])
             for split in ("valid", "test")

@@ -320,7 +320,7 @@ def _read_baselines(preset):
     if not path.is_file():
         return None
     try:
-        return read_json(Blob.of_file(path))
+        return read_json(Blob.of_file(path), strict=False)
     except (OSError, RoFormerError) as error:
         raise SourceError(
             f"{path} must be what finetune wrote: {error}",

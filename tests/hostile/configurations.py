@@ -84,7 +84,7 @@ _CONFIGS = [
     (b"\xff\xfe\xff", "is not valid JSON"),
     (b"\x1f\x8b\x08\x00", "is not valid JSON"),
     (b"<html>", "is not valid JSON"),
-    (b'{"vocab_size": 1e999}', "lacks num_hidden_layers"),
+    (b'{"vocab_size": 1e999}', "1e999 is more than a float can be"),
     (b'{"vocab_size": -' + b"9" * 5000 + b"}", "is not valid JSON"),
 ]
 LAST = VOCABULARY[-1]

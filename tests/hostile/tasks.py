@@ -138,7 +138,7 @@ SEQ2SEQ = [
     ("activation", "os.system", 2, "activation must be the name of a Keras"),
     ("activation", {}, 2, "activation must be a string, got {}"),
     ("layer_norm_epsilon", 0, 2, "layer_norm_epsilon must be a number in (0, 1],"),
-    ("layer_norm_epsilon", NAN, 2, "layer_norm_epsilon must be a number in (0, 1],"),
+    ("layer_norm_epsilon", NAN, 2, "is not valid JSON: NaN is no JSON"),
     ("dropout", 1, 2, "dropout must be a number in [0, 1), got 1"),
     ("colour", "red", 2, "Seq2SeqConfig has no field colour; it has"),
 ]
