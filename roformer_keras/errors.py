@@ -16,7 +16,7 @@ Each also derives from the built-in exception that callers expect, so that
 """
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from string import Formatter
 from typing import Any, Self
@@ -233,6 +233,28 @@ class ProcessError(RoFormerError, RuntimeError):
     """
 
     exit_code = 7
+
+
+# Names that an error shows, and characters of each.
+_MAX_NAMES, _MAX_NAME = 30, 60
+
+
+def name_list(names: Iterable) -> str:
+    """Names as errors show them: in quotes, the first of many, and "none" if none.
+
+    Args:
+        names: of columns, keys or sheets, of which a file has any number.
+
+    Example:
+        >>> from roformer_keras.errors import name_list
+        >>> name_list(["text", "label"]), name_list([])
+        ("'text', 'label'", 'none')
+    """
+    names = list(names)
+    shown = [f"{name!r:.{_MAX_NAME}}" for name in names[:_MAX_NAMES]]
+    if len(names) > _MAX_NAMES:
+        shown.append(f"and {len(names) - _MAX_NAMES:,} more")
+    return ", ".join(shown) or "none"
 
 
 def printable(text: str) -> str:

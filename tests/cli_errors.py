@@ -4,6 +4,7 @@ import io
 import shlex
 
 import numpy as np
+import pyarrow as pa
 from common import (
     CHARACTER,
     GPT,
@@ -15,6 +16,7 @@ from common import (
     run_main,
     write_lines,
 )
+from pyarrow import parquet
 from sources import listing
 
 # Words of the tables below that are paths.
@@ -43,6 +45,11 @@ WITHOUT_MODELS = [
     ("convert bad x.keras", 3, "does not match its checksum"),
     ("convert SIM nowhere/x.keras", 4, "nowhere is not a folder: make it"),
     ("convert GPT bad", 4, "bad is a file: give the name of a folder"),
+    ("embed --source SIM twice.csv --fields text", 2, "must name each column once"),
+    ("similarity --source SIM twice.csv --fields text,y", 2, "must name each column"),
+    ("embed --source SIM many.parquet", 2, "many.parquet must take at most 67,108,864"),
+    ("generate --source GPT many.parquet", 2, "many.parquet must take at most 67,1"),
+    ("similarity --source SIM many.parquet --fields text,y", 2, "must take at most 6"),
     ("tokenize --source SIM '1 二' --decode", 2, "must be integers between spaces"),
     ("tokenize --source SIM 9999 --decode", 2, "are 0 to 668, got 9999"),
     ("tokenize --source SIM 今 --vocabulary texts", 2, "[PAD] must be the first"),
@@ -114,6 +121,21 @@ WITH_MODELS = [
     ("predict CLASSES old.tsv --fields 7", 2, "line 1 of old.tsv must have 7 columns"),
     ("predict CLASSES --text ' '", 2, "a text must not be empty, got ' ' in row 0:"),
     ("predict CLASSES -", 2, "standard input has no row"),
+    *(
+        (f"{words} {file}", 2, message)
+        for words in (
+            "predict CLASSES --fields text",
+            "evaluate CLASSES --fields text,y",
+            "pretrain mlm --source SMALL -o run",
+            "finetune text-classification -o run --source SMALL --fields text,y "
+            "--train",
+        )
+        for file, message in (
+            ("twice.csv", "must name each column once"),
+            ("many.parquet", "must take at most 67,108,864 bytes"),
+        )
+        if not (words.startswith("pretrain") and file == "twice.csv")
+    ),
     ("export CLASSES old.tsv", 4, "old.tsv is a file: give the name of a folder"),
     ("export SMALL y --int8", 2, "int8 is for the formats 'onnx' and 'openvino', got"),
     (
@@ -148,6 +170,7 @@ WITH_MODELS = [
         "--coordinator is for several processes",
     ),
 ]
+MANY = "many.parquet"
 # Files of the folder in which the commands run.
 FILES = {
     "texts": ["今天"],
@@ -160,6 +183,7 @@ FILES = {
     "bad.jsonl": ['{"first": "今", "second": "天"}', "今"],
     "one.jsonl": ['{"first": "今", "third": "天"}'],
     "old.tsv": ["old"],
+    "twice.csv": ["text,y,text", "今,天,气", "天,今,气"],
     "odd.tsv": ["今\t妙", "天\t不"],
     "BROKEN/export.json": ['{"generator": {}}'],
     "empty": [],
@@ -174,6 +198,10 @@ def fill_folder(folder):
     (folder / "gbk").write_bytes("今天\n".encode("gbk"))
     (folder / "d.tsv").mkdir()
     np.save(folder / "old.npy", np.zeros(1))
+    # 20 kB, and two million rows.
+    numbers = pa.array(np.zeros(2_000_000, "int8"))
+    column = pa.DictionaryArray.from_arrays(numbers, ["今天"])
+    parquet.write_table(pa.table({"text": column, "y": column}), folder / MANY)
     damaged = bytearray(SIM.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     (folder / "bad").write_bytes(damaged)

@@ -6,13 +6,20 @@ a folder                  what `datasets.Dataset.save_to_disk` writes
 """
 
 import itertools
-import json
+import math
+import mmap
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from roformer_keras.errors import Hint, RoFormerError, SourceError
+import numpy as np
+
+from roformer_keras.errors import Hint, RoFormerError, SourceError, name_list
 from roformer_keras.extras import import_extra
+from roformer_keras.io.budget import MAX_ROW, VALUE, Budget
+from roformer_keras.io.column_sizes import batch_size, parquet_pages
+from roformer_keras.io.json_file import strict_json
 
 # What the extension says; `format` has the same names without the dot.
 KINDS = {
@@ -23,9 +30,11 @@ KINDS = {
 }
 # Rows that become Python objects together.
 ROWS_AT_A_TIME = 1024
-# Bytes of a batch of these rows, of which a hostile file can claim any number.
-_MAX_BATCH_BYTES = 2**30
 _STATE = "state.json"
+# The first bytes of an Arrow file, and where its stream begins.
+_MAGIC, _STREAM_START = b"ARROW1", 8
+# The encoding of Parquet whose texts begin as the one before.
+_PREFIXES = "DELTA_BYTE_ARRAY"
 
 
 def is_saved_dataset(path: str) -> bool:
@@ -44,7 +53,8 @@ def data_files(path: str) -> list[str]:
     state = os.path.join(path, _STATE)
     try:
         with open(state, encoding="utf-8") as file:
-            names = [one["filename"] for one in json.load(file)["_data_files"]]
+            content = strict_json(file.read())
+        names = [one["filename"] for one in content["_data_files"]]
         if not all(name == os.path.basename(name) != "" for name in names):
             raise ValueError(f"a name of a file is expected, got {names!r:.80}")
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
@@ -56,8 +66,10 @@ def data_files(path: str) -> list[str]:
 
 def read_columns(
     path: str, kind: str, columns: Sequence[str], tag_names: bool = False
-) -> Iterator[tuple[int, list]]:
-    """Numbers of the rows, from 1, and the values of some columns.
+) -> Iterator[tuple[int, list | SourceError]]:
+    """Numbers of the rows, from 1, and the values of some columns, as JSON has them.
+
+    NaN is a missing value; in place of a row with an infinite number, its SourceError.
 
     Args:
         path: of a file, or of a saved dataset.
@@ -68,20 +80,32 @@ def read_columns(
 
     Raises:
         SourceError: the file is damaged, a name comes twice, a column is missing or
-            holds what is neither text, number nor a list of them.
+            holds what is neither text, number nor a list of them, or the file becomes
+            more than it may.
     """
-    numbers = itertools.count(1)
-    for file in data_files(path):
+    numbers, files = itertools.count(1), data_files(path)
+    budget = Budget.of_files(path, files)
+    for file in files:
         try:
-            for batch in _batches(file, kind, columns):
-                values = [column.to_pylist() for column in batch.columns]
+            for batch in _batches(file, kind, columns, budget):
+                values = [plain_values(column) for column in batch.columns]
                 if tag_names:
                     values = [
                         with_names(column, stored_names(batch.schema, number))
                         for number, column in enumerate(values)
                     ]
+                has_floats = [_has_floats(column.type) for column in batch.columns]
                 for row in zip(*values, strict=True):
-                    yield next(numbers), list(row)
+                    number = next(numbers)
+                    try:
+                        cells = [
+                            _as_in_json(value) if is_float else value
+                            for value, is_float in zip(row, has_floats, strict=True)
+                        ]
+                    except ValueError as error:
+                        yield number, SourceError(f"row {number} of {path}: {error}")
+                    else:
+                        yield number, cells
         except RoFormerError:
             raise
         # Errors of Arrow are of many types, and a damaged file can raise any of them.
@@ -97,7 +121,7 @@ def stored_names(schema: Any, column: int) -> list[str]:
         column: int. Its place.
     """
     try:
-        stored = json.loads(schema.metadata[b"huggingface"])
+        stored = strict_json(schema.metadata[b"huggingface"])
         feature = stored["info"]["features"][schema.names[column]]
         # Older versions write a list of one feature.
         feature = feature[0] if isinstance(feature, list) else feature["feature"]
@@ -129,45 +153,152 @@ def _damaged(path, kind, error):
     )
 
 
-def _batches(path, kind, columns):
+def _batches(path, kind, columns, budget):
     """Batches of few rows of some columns, in their order."""
-    # The error of a file that is none does not speak of a library.
-    with open(path, "rb") as file:
-        magic = file.read(6)
-    if kind == ".parquet":
-        parquet = import_extra("pyarrow.parquet", "a Parquet file")
-        with parquet.ParquetFile(path, memory_map=True) as table:
-            names = _find_columns(path, table.schema_arrow, columns)
+    read = _parquet_batches if kind == ".parquet" else _arrow_batches
+    for names, batch in read(path, columns, budget):
+        part = batch.select(names)
+        # Offsets that lie would read memory that is not the file's, even to count
+        # bytes.
+        part.validate(full=True)
+        for start in range(0, part.num_rows, ROWS_AT_A_TIME):
+            yield from _pieces(part.slice(start, ROWS_AT_A_TIME), budget)
+
+
+def _pieces(part, budget):
+    """A batch in parts of which none takes much memory, unless it is one row."""
+    size = sum(map(unpacked_size, part.columns))
+    if size <= MAX_ROW:
+        yield part
+    elif part.num_rows == 1:
+        budget.check_row(size)
+    else:
+        half = part.num_rows // 2
+        yield from _pieces(part.slice(0, half), budget)
+        yield from _pieces(part.slice(half), budget)
+
+
+def _parquet_batches(path, columns, budget):
+    parquet = import_extra("pyarrow.parquet", "a Parquet file")
+    with parquet.ParquetFile(path, memory_map=True) as table:
+        names = _find_columns(path, table.schema_arrow, columns)
+        metadata = table.metadata
+        leaves = [
+            (number, leaf)
+            for number in range(len(table.schema))
+            for leaf in [table.schema.column(number).path]
             # A name of a column may have dots, which are paths of nested fields here.
-            read = list(dict.fromkeys(names))
-            for batch in table.iter_batches(ROWS_AT_A_TIME, columns=read):
-                yield _select(path, batch, names)
-        return
+            if any(leaf == name or leaf.startswith(f"{name}.") for name in names)
+        ]
+    numbers = [number for number, _ in leaves]
+    # What the end of the file says is known before any page is read.
+    budget.spend(declared_size(metadata, numbers))
+    texts = text_columns(metadata, numbers)
+    prefixed = _prefixed_columns(metadata, numbers)
+    for _, leaf in leaves:
+        if leaf in prefixed and leaf not in names:
+            raise SourceError(
+                f"the column {leaf!r} of {path} must not be of the encoding "
+                f"{_PREFIXES}",
+                hint="write its lists of texts in another one",
+            )
+    # The headers of the pages may say something else.
+    pages = Budget.like(budget)
+    with (
+        open(path, "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        parquet.ParquetFile(
+            path,
+            memory_map=True,
+            metadata=metadata,
+            read_dictionary=texts,
+        ) as table,
+    ):
+        read = list(dict.fromkeys(names))
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            rows = ROWS_AT_A_TIME
+            for column, leaf in leaves:
+                page = _check_pages(data, group.column(column), pages)
+                if leaf in prefixed:
+                    # None of its texts is longer than its page.
+                    rows = min(rows, max(1, MAX_ROW // max(1, page)))
+            for batch in table.iter_batches(rows, row_groups=[number], columns=read):
+                yield names, batch
+
+
+def declared_size(metadata: Any, columns: Sequence[int] | None = None) -> int:
+    """Bytes that columns of a Parquet file become, as its metadata says.
+
+    Args:
+        metadata: `pyarrow.parquet.FileMetaData`.
+        columns: numbers; None for all.
+    """
+    return sum(
+        chunk.total_uncompressed_size + VALUE * chunk.num_values
+        for chunk in _chunks(metadata, columns)
+    )
+
+
+def text_columns(metadata: Any, columns: Sequence[int] | None = None) -> list[str]:
+    """Paths of the columns whose values can be read as a dictionary.
+
+    Args:
+        metadata, columns: as of `declared_size`.
+    """
+    paths = {
+        chunk.path_in_schema
+        for chunk in _chunks(metadata, columns)
+        if chunk.physical_type == "BYTE_ARRAY"
+    }
+    return sorted(paths - _prefixed_columns(metadata, columns))
+
+
+def _prefixed_columns(metadata, columns):
+    """Paths of the columns of texts that are stored as a prefix and an end."""
+    chunks = _chunks(metadata, columns)
+    return {one.path_in_schema for one in chunks if _PREFIXES in one.encodings}
+
+
+def _chunks(metadata, columns):
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for column in range(group.num_columns) if columns is None else columns:
+            yield group.column(column)
+
+
+def _check_pages(data, chunk, pages):
+    """Counts the pages of a column of a row group; returns the size of the largest."""
+    places = (chunk.dictionary_page_offset, chunk.data_page_offset)
+    start = min(place for place in places if place)
+    largest = 0
+    for page in parquet_pages(
+        data, start, start + chunk.total_compressed_size, chunk.num_values
+    ):
+        pages.spend(page.size + VALUE * page.values)
+        largest = max(largest, page.size)
+    return largest
+
+
+def _arrow_batches(path, columns, budget):
     arrow = import_extra("pyarrow", "an Arrow file")
-    with arrow.memory_map(path) as source:
-        if magic == b"ARROW1":
-            reader = arrow.ipc.open_file(source)
-            batches = map(reader.get_batch, range(reader.num_record_batches))
-        else:
-            reader = batches = arrow.ipc.open_stream(source)
+    with open(path, "rb") as file:
+        is_file = file.read(len(_MAGIC)) == _MAGIC
+    with arrow.memory_map(path) as source, arrow.memory_map(path) as sizes:
+        if is_file:
+            # Its end names the places of its batches, which follow each other as in a
+            # stream.
+            arrow.ipc.open_file(source)
+            for one in (source, sizes):
+                one.seek(_STREAM_START)
+        reader = arrow.ipc.open_stream(source)
         names = _find_columns(path, reader.schema, columns)
-        for batch in batches:
-            part = _select(path, batch, names)
-            for start in range(0, part.num_rows, ROWS_AT_A_TIME):
-                yield part.slice(start, ROWS_AT_A_TIME)
-
-
-def _select(path, batch, names):
-    part = batch.select(names)
-    # Offsets that lie would read memory that is not the file's, even to count bytes.
-    part.validate(full=True)
-    if part.nbytes > _MAX_BATCH_BYTES:
-        raise SourceError(
-            f"{path} must have batches of at most {_MAX_BATCH_BYTES:,} bytes, got "
-            f"{part.nbytes:,}",
-            hint="write it with smaller batches or row groups",
-        )
-    return part
+        messages = arrow.ipc.MessageReader.open_stream(sizes)
+        for message in messages:
+            body = message.body or b""
+            budget.spend(batch_size(message.metadata.to_pybytes(), body))
+            if message.type == "record batch":
+                yield names, reader.read_next_batch()
 
 
 def _find_columns(path, schema, columns):
@@ -180,13 +311,15 @@ def _find_columns(path, schema, columns):
         else name
         for name in columns
     ]
-    twice = [name for name in schema.names if schema.names.count(name) > 1]
+    # As in other tables, columns without a name may be several.
+    counts = Counter(name for name in schema.names if name)
+    twice = [name for name, count in counts.items() if count > 1]
     for name in (*columns_found, *twice):
         if schema.names.count(name) != 1:
             count = "twice" if name in schema.names else "not there"
             raise SourceError(
                 f"{path} must have the column {name!r} once, and it is {count}; got "
-                f"{', '.join(map(repr, schema.names)) or 'none'}",
+                f"{name_list(schema.names)}",
                 hint=Hint("name others with {fields}"),
             )
         kind = schema.field(name).type
@@ -201,16 +334,103 @@ def _find_columns(path, schema, columns):
 
 def _is_readable(kind):
     types = import_extra("pyarrow.types", "an Arrow file")
-    checks = (
-        *(types.is_string, types.is_large_string, types.is_string_view),
-        *(types.is_integer, types.is_floating, types.is_boolean),
-    )
     # Other types, such as null, can claim any number of rows without a byte.
     if types.is_dictionary(kind):
-        return _is_readable(kind.value_type)
+        return _is_plain(types, kind.value_type)
     if types.is_list(kind) or types.is_large_list(kind):
         return _is_readable(kind.value_type)
     if types.is_struct(kind):
         fields = [kind.field(at).type for at in range(kind.num_fields)]
         return bool(fields) and all(map(_is_readable, fields))
+    return _is_plain(types, kind)
+
+
+def _is_plain(types, kind):
+    checks = (
+        *(types.is_string, types.is_large_string, types.is_string_view),
+        *(types.is_integer, types.is_floating, types.is_boolean),
+    )
     return any(check(kind) for check in checks)
+
+
+# === Values ===
+
+
+def unpacked_size(column: Any) -> int:
+    """Bytes of the values of a column, each time that one is named.
+
+    Args:
+        column: `pyarrow.Array` of a type that is read.
+    """
+    types, kind = import_extra("pyarrow.types", "an Arrow file"), column.type
+    size = VALUE * len(column)
+    if types.is_dictionary(kind):
+        sizes = _text_sizes(types, column.dictionary)
+        if sizes is None:
+            return size
+        numbers = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        return size + int(sizes[numbers].sum()) if len(sizes) else size
+    if types.is_list(kind) or types.is_large_list(kind):
+        return size + unpacked_size(column.flatten())
+    if types.is_struct(kind):
+        return size + sum(map(unpacked_size, column.flatten()))
+    sizes = _text_sizes(types, column)
+    return size if sizes is None else size + int(sizes.sum())
+
+
+def _text_sizes(types, column):
+    """Bytes of each text of a column; None of numbers."""
+    kind = column.type
+    if types.is_string_view(kind):
+        # A view is 16 bytes, of which the first four are the length.
+        views = np.frombuffer(column.buffers()[1] or b"", "<i4")[::4]
+        return views[column.offset : column.offset + len(column)].astype("int64")
+    has_sizes = (
+        *(types.is_string, types.is_large_string),
+        *(types.is_binary, types.is_large_binary),
+    )
+    if not any(check(kind) for check in has_sizes):
+        return None
+    compute = import_extra("pyarrow.compute", "an Arrow file")
+    return compute.binary_length(column).fill_null(0).to_numpy().astype("int64")
+
+
+def _has_floats(kind):
+    # Also those in lists and structs.
+    return any(name in str(kind) for name in ("float", "double"))
+
+
+def _as_in_json(value):
+    """A value with None for NaN."""
+    if isinstance(value, float):
+        if math.isinf(value):
+            raise ValueError(f"a number must be finite, got {value}")
+        return None if math.isnan(value) else value
+    if isinstance(value, list):
+        return list(map(_as_in_json, value))
+    if isinstance(value, dict):
+        return {name: _as_in_json(part) for name, part in value.items()}
+    return value
+
+
+def plain_values(column: Any) -> list:
+    """The values of a column, those of dictionaries too."""
+    kind = _without_dictionaries(column.type)
+    return (column if kind == column.type else column.cast(kind)).to_pylist()
+
+
+def _without_dictionaries(kind):
+    arrow = import_extra("pyarrow", "an Arrow file")
+    types = arrow.types
+    if types.is_dictionary(kind):
+        return kind.value_type
+    if types.is_list(kind) or types.is_large_list(kind):
+        value = kind.value_field
+        make = arrow.list_ if types.is_list(kind) else arrow.large_list
+        return make(value.with_type(_without_dictionaries(value.type)))
+    if types.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        return arrow.struct(
+            [field.with_type(_without_dictionaries(field.type)) for field in fields]
+        )
+    return kind

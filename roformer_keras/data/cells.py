@@ -10,29 +10,31 @@
 
 import contextlib
 import csv
-import datetime
 import itertools
 import logging
 import re
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+from roformer_keras.data import sheets
 from roformer_keras.data.choices import choice_columns, gather_choices
-from roformer_keras.data.lines import UTF_8, Lines, file_name, place_line
-from roformer_keras.errors import ConfigurationError, Hint, SourceError
-from roformer_keras.extras import import_extra
+from roformer_keras.data.lines import (
+    UTF_8,
+    Lines,
+    budget_of,
+    file_name,
+    place_line,
+)
+from roformer_keras.errors import ConfigurationError, Hint, SourceError, name_list
+from roformer_keras.io.budget import MAX_ROW
 
 _LOGGER = logging.getLogger(__name__)
 KINDS = (".csv", ".tsv", ".txt", ".xlsx")
 # What is between the cells of a row whose quotes are characters: a tab.
 PLAIN = "plain"
-_LONGEST_CELL = 2**31 - 1
-# Characters of a quoted cell, which may go over lines.
-_LONGEST_RECORD = 2**26
-# Bytes that the parts of a packed workbook may become, or how many times its size.
-_UNPACKED_EXEMPT, _MAX_RATIO = 2**28, 200
+# Characters of a cell, which may go over lines in quotes; separators in a line.
+_LONGEST_CELL, _MOST_CELLS = MAX_ROW, 2**20
 # A row in which each quote opens or closes a cell, or is doubled within one.
 _CELL = r'(?:"[^"]*+(?:""[^"]*+)*+"|[^"\t\r\n]*+)'
 _QUOTED_ROW = re.compile(rf"{_CELL}(?:\t{_CELL})*+")
@@ -51,11 +53,12 @@ def read_cells(path: str, kind: str, encoding: str = UTF_8) -> Iterator[Row]:
     Raises:
         SourceError: the file is not of its kind. Names file and line.
     """
+    budget = budget_of(path)
     if kind == ".xlsx":
-        return _read_sheet(path)
+        return budget.rows(sheets.read_sheet(path))
     lines = Lines(path, encoding)
     rows = split_rows(lines, find_separator(lines, kind, path), path)
-    return ((line, cells) for line, cells in rows if any(cells))
+    return budget.rows((line, cells) for line, cells in rows if any(cells))
 
 
 @contextlib.contextmanager
@@ -84,9 +87,10 @@ def split_rows(
     """
     if separator == PLAIN:
         for line, text in lines:
+            _check_count(text, "\t", line, path)
             yield line, text.rstrip("\r\n").split("\t")
         return
-    texts = (text for _, text in lines)
+    texts = (_check_count(text, separator, line, path) for line, text in lines)
     reader = csv.reader(texts, delimiter=separator, strict=True)
     line = first_line
     while True:
@@ -102,6 +106,16 @@ def split_rows(
             return
         yield line, cells
         line = first_line + reader.line_num
+
+
+def _check_count(text, separator, line, path):
+    """A line, whose separators a hostile file can have any number of."""
+    if len(text) > _MOST_CELLS and (count := text.count(separator)) > _MOST_CELLS:
+        raise SourceError(
+            f"{place_line(line, path)} must have at most {_MOST_CELLS:,} columns, got "
+            f"{count:,}"
+        )
+    return text
 
 
 def find_separator(lines: Iterable[tuple[int, str]], kind: str, path: str) -> str:
@@ -146,7 +160,7 @@ def _has_quoted_cells(lines, path):
         first = first if record else line
         record.append(text)
         quotes, size = quotes + text.count('"'), size + len(text)
-        if size > _LONGEST_RECORD:
+        if size > _LONGEST_CELL:
             return False
         if quotes % 2:
             continue
@@ -174,75 +188,6 @@ def _check_record(record, row, line, path):
                 "characters"
             ),
         )
-
-
-# === Excel ===
-
-
-def _read_sheet(path):
-    """Rows of a workbook; as in CSV, cells at the end of a row may be empty."""
-    openpyxl = import_extra("openpyxl", "an .xlsx file")
-    try:
-        with open(path, "rb") as file:
-            _check_size(file, path)
-            book = openpyxl.load_workbook(file, read_only=True, data_only=True)
-            yield from _sheet_rows(book, path)
-    except (SourceError, ConfigurationError, GeneratorExit):
-        raise
-    # Errors of the parsers of ZIP and XML are of many types.
-    except Exception as error:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise SourceError(
-            f"cannot read {path} as Excel: {' '.join(reason.split()):.200}",
-            hint="if it is damaged, write or fetch it again",
-        ) from error
-
-
-def _check_size(file, path):
-    with zipfile.ZipFile(file) as archive:
-        packed = sum(one.compress_size for one in archive.infolist())
-        size = sum(one.file_size for one in archive.infolist())
-    if size > max(_UNPACKED_EXEMPT, _MAX_RATIO * packed):
-        raise SourceError(
-            f"{path} must be at most {_MAX_RATIO} times smaller than its content"
-        )
-    file.seek(0)
-
-
-def _sheet_rows(book, path):
-    names, width = [], 0
-    for sheet in book.worksheets:
-        # The size that a file states can be wrong.
-        sheet.reset_dimensions()
-        for number, values in enumerate(sheet.iter_rows(values_only=True), start=1):
-            cells = [_cell_text(value) for value in values]
-            while cells and not cells[-1]:
-                cells.pop()
-            if not cells:
-                continue
-            if sheet.title not in names:
-                names.append(sheet.title)
-            if len(names) > 1:
-                raise SourceError(
-                    f"{path} must have one sheet with rows, got "
-                    f"{', '.join(map(repr, names))}",
-                    hint="save the sheet as a separate file",
-                )
-            width = width or len(cells)
-            yield number, cells + [""] * (width - len(cells))
-
-
-def _cell_text(value):
-    """A cell as CSV has it."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if isinstance(value, datetime.datetime) and value.time() == datetime.time():
-        return value.date().isoformat()
-    return str(value)
 
 
 # === Headers and columns ===
@@ -393,7 +338,7 @@ class Sheet:
             elif are_numbers([group]) and (not header or int(group) <= len(header)):
                 column = int(group) - 1
             else:
-                shown = f", got {', '.join(map(repr, header))}" if header else ""
+                shown = f", got {name_list(header)}" if header else ""
                 raise SourceError(
                     f"{file_name(self._path)} must have the column {group!r} of "
                     f"holdout_by{shown}",
@@ -468,7 +413,7 @@ def find_columns(place: str, names: Sequence[str], fields: Sequence[str]) -> lis
         numbers = [str(number) for number in range(1, len(fields) + 1)]
         raise SourceError(
             f"{place} must name the columns "
-            f"{', '.join(map(repr, fields))}, got {', '.join(map(repr, names))}",
+            f"{name_list(fields)}, got {name_list(names)}",
             hint=Hint("{fields} takes columns by number", fields=numbers),
         )
     check_names(names, place)

@@ -12,18 +12,27 @@ Zheng et al. 2019, arXiv:1906.01265 (CHID).
 
 import glob
 import itertools
-import json
 import os
 import re
+import sys
+from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from roformer_keras.checks import is_integer
-from roformer_keras.data.lines import UTF_8, file_name, place_line, read_lines
-from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.io.json_file import check_unicode, parse_json
+from roformer_keras.data.lines import (
+    UTF_8,
+    budget_of,
+    file_name,
+    place_line,
+    read_json_text,
+    read_lines,
+)
+from roformer_keras.errors import ConfigurationError, SourceError, name_list
+from roformer_keras.io.budget import Budget, memory_of_json
+from roformer_keras.io.json_file import check_unicode, parse_json, strict_json
 from roformer_keras.io.vocabulary import MASK
 
 MIN_CHOICES, MAX_CHOICES = 2, 256
@@ -85,14 +94,14 @@ def parse_choices(value: Any) -> tuple[str, ...]:
     """
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value, text = strict_json(value), value
         except (ValueError, RecursionError) as error:
             raise ConfigurationError(
                 f"choices in one cell must be a JSON list, got {value!r:.60}",
                 hint='write them as ["A", "B"], or in a table as the columns '
                 "choice1,choice2",
             ) from error
-        check_unicode(value, "choices")
+        check_unicode(value, "choices", text=text)
     return check_choices(value)
 
 
@@ -177,8 +186,8 @@ def read_c3(
                 yield (
                     number,
                     SourceError(
-                        f"{place} must have {', '.join(map(repr, missing))}, got "
-                        f"{', '.join(map(repr, question)) or 'none'}"
+                        f"{place} must have {name_list(missing)}, got "
+                        f"{name_list(question)}"
                     ),
                 )
             else:
@@ -192,15 +201,10 @@ def _questions(path, encoding):
     """The place, the context and the fields of each question of a file."""
     name = file_name(path)
     try:
-        content = parse_json(
-            "".join(text for _, text in read_lines(path, encoding)),
-            name,
-            kind=list,
-            strict=True,
-        )
+        text = read_json_text(path, encoding)
+        content = parse_json(text, name, kind=list)
     except ConfigurationError as error:
         raise SourceError(error.message, hint=_C3_LAYOUT) from error
-    check_unicode(content, name, SourceError)
     for at, document in enumerate(content):
         article_place = f"[{at}] of {name}"
         is_document = isinstance(document, list) and len(document) >= 2
@@ -215,13 +219,15 @@ def _questions(path, encoding):
             raise SourceError(
                 f"questions of {article_place} must be a list", hint=_C3_LAYOUT
             )
+        # One text for all questions.
+        context = "\n".join(sentences)
         for number, question in enumerate(questions):
             question_place = f"questions[{number}] of {article_place}"
             if not isinstance(question, dict):
                 raise SourceError(
                     f"{question_place} must be an object, got {question!r:.60}"
                 )
-            yield question_place, "\n".join(sentences), question
+            yield question_place, context, question
 
 
 def _are_texts(value):
@@ -258,27 +264,32 @@ def read_chid(
         SourceError: a file is not of this layout.
     """
     answers = _read_answers(path, encoding) if "label" in fields else {}
+    budget = budget_of(path)
     for line, text in read_lines(path, encoding):
         if text.isspace():
             continue
         line_place = place_line(line, path)
+        budget.spend(memory_of_json(text))
         content = _chid_object(text, line_place)
+        # Each blank has a copy of its passage, also of a stream.
+        copies = Budget(line_place, len(text))
         for passage in content["content"]:
             blanks = [(one[0], *one.span()) for one in _BLANK.finditer(passage)]
             for blank, start, end in blanks:
+                copies.spend(sys.getsizeof(passage))
                 before, after = (
                     _BLANK.sub(OTHER_BLANK, part).replace(MASK, OTHER_BLANK)
                     for part in (passage[:start], passage[end:])
                 )
-                candidates = {
-                    **content,
+                own: dict[str, Any] = {
                     "context": f"{before}{BLANK}{after}",
                     "choices": content["candidates"],
                     BLANK_NAME: blank,
                     "passage": passage,
                 }
                 if blank in answers:
-                    candidates["label"] = answers[blank]
+                    own["label"] = answers[blank]
+                candidates = ChainMap(own, content)
                 missing = [name for name in fields if name not in candidates]
                 if missing == ["label"]:
                     yield (
@@ -293,8 +304,8 @@ def read_chid(
                         line,
                         SourceError(
                             f"{line_place} must have "
-                            f"{', '.join(map(repr, missing))}, got "
-                            f"{', '.join(map(repr, content))}"
+                            f"{name_list(missing)}, got "
+                            f"{name_list(content)}"
                         ),
                     )
                 else:
@@ -303,11 +314,9 @@ def read_chid(
 
 def _chid_object(text, place):
     try:
-        content = parse_json(text, place, strict=True)
+        content = parse_json(text, place)
     except ConfigurationError as error:
         raise SourceError(error.message) from error
-    if "\\u" in text:
-        check_unicode(content, place, SourceError)
     for key in ("content", "candidates"):
         if not _are_texts(content.get(key)):
             raise SourceError(
@@ -325,8 +334,7 @@ def _read_answers(path, encoding):
         )
     name = chid_answers(path)
     try:
-        content = "".join(text for _, text in read_lines(name, encoding))
-        answers = parse_json(content, name, strict=True)
+        answers = parse_json(read_json_text(name, encoding), name)
     except ConfigurationError as error:
         raise SourceError(error.message) from error
     for blank, number in answers.items():

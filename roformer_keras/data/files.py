@@ -39,6 +39,7 @@ from roformer_keras.data import arrow, cells, choices, squad
 from roformer_keras.data.lines import (
     OPENERS,
     UTF_8,
+    budget_of,
     file_name,
     place_line,
     read_lines,
@@ -46,6 +47,7 @@ from roformer_keras.data.lines import (
 from roformer_keras.data.objects import read_objects
 from roformer_keras.data.tagged import join_tokens, read_tagged, token_tags
 from roformer_keras.errors import ConfigurationError, Hint, SourceError
+from roformer_keras.io.budget import Budget
 from roformer_keras.types import FileEncoding, FileFormat, FileHeader
 
 _TAGGED = (".bio", ".conll")
@@ -187,7 +189,7 @@ def read_table(
     keys: tuple[str, ...] = ()
     places: list[int] = []
     if kind in _TAGGED:
-        rows = read_tagged(path, count, encoding)
+        rows = budget_of(path).rows(read_tagged(path, count, encoding))
     elif kind in _KEYED:
         if kind == ".squad":
             names = _squad_names(path, count)[: count + labelled]
@@ -247,6 +249,11 @@ def _check_fields(fields, count, labelled):
         raise ConfigurationError(
             f"fields must name {count} {'text' if count == 1 else 'texts'}"
             f"{' and a label' if labelled else ''}, got {', '.join(fields)}"
+        )
+    if not all(map(str.strip, fields)):
+        raise ConfigurationError(
+            "fields must be names that are not empty, got "
+            f"{', '.join(map(repr, fields))}"
         )
     if len(set(fields)) < len(fields):
         raise ConfigurationError(
@@ -447,13 +454,16 @@ def _kind(path, format=None):
 
 def _read_keys(path, kind, keys, encoding, has_tokens=False):
     """Line or row numbers and the values of some keys, or a SourceError."""
-    if kind in _OBJECTS:
-        return read_objects(path, kind, keys, encoding)
     own_keys = {
         ".squad": squad.read_questions,
         ".c3": choices.read_c3,
         ".chid": choices.read_chid,
     }
-    if kind in own_keys:
-        return own_keys[kind](path, keys, encoding)
-    return arrow.read_columns(path, kind, keys, has_tokens)
+    if kind in _OBJECTS:
+        rows = read_objects(path, kind, keys, encoding)
+    elif kind in own_keys:
+        rows = own_keys[kind](path, keys, encoding)
+    else:
+        rows = arrow.read_columns(path, kind, keys, has_tokens)
+    files = data_files(path, kind[1:])
+    return Budget.of_files(file_name(path), files).rows(rows)

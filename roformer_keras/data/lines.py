@@ -13,13 +13,12 @@ import zlib
 from collections.abc import Iterator
 
 from roformer_keras.errors import Hint, SourceError
+from roformer_keras.io.budget import MAX_ROW, Budget, memory_of_json
 
 OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 UTF_8 = "utf-8"
-# Bytes of a line, of which a hostile file can have any number: /dev/zero is one line.
-_LONGEST_LINE = 2**26
-# Bytes that a packed file may become if it is this many times smaller, or any larger.
-_UNPACKED_EXEMPT, _MAX_RATIO = 2**30, 200
+# Bytes of a line, of which /dev/zero has any number.
+_LONGEST_LINE = MAX_ROW
 # Bytes that are tried together.
 _BLOCK = 2**16
 
@@ -42,23 +41,23 @@ def read_lines(path: str, encoding: str = UTF_8) -> Iterator[tuple[int, str]]:
         encoding: of `types.FileEncoding`.
 
     Raises:
-        SourceError: the file cannot be read, or is of another encoding.
+        SourceError: the file cannot be read, is of another encoding, or is packed and
+            becomes more than it may.
     """
     number = 0
     try:
         with _open(path) as file:
-            limit = _limit(path)
+            budget = budget_of(path) if _opener(path) else None
             if encoding in ("auto", "utf-16"):
-                file, encoding = _detect(file, path, limit, encoding)
-            total = 0
+                file, encoding = _detect(file, path, budget, encoding)
             for number, size, text in _decoded(file, encoding):
-                total += size
-                if size > _LONGEST_LINE or total > limit:
+                if size > _LONGEST_LINE:
                     raise SourceError(
                         f"{place_line(number, path)} must be of at most "
-                        f"{_LONGEST_LINE:,} bytes, and a packed file at most "
-                        f"{_MAX_RATIO} times smaller than its content"
+                        f"{_LONGEST_LINE:,} bytes"
                     )
+                if budget is not None:
+                    budget.spend(sys.getsizeof(text))
                 yield number, text
     except UnicodeDecodeError as error:
         raise SourceError(
@@ -74,6 +73,22 @@ def read_lines(path: str, encoding: str = UTF_8) -> Iterator[tuple[int, str]]:
         reason = getattr(error, "strerror", None) or str(error)
         where = f" after line {number}" if number else ""
         raise SourceError(f"cannot read {file_name(path)}{where}: {reason}") from error
+
+
+def read_json_text(path: str, encoding: str = UTF_8) -> str:
+    """The text of a file that is one JSON value; arguments as in `read_lines`.
+
+    Raises:
+        SourceError: as in `read_lines`, or its value would be more than it may.
+    """
+    text = "".join(line for _, line in read_lines(path, encoding))
+    budget_of(path).spend(memory_of_json(text))
+    return text
+
+
+def budget_of(path: str) -> Budget:
+    """What a file may become; a stream, whose size nobody knows, has no limit."""
+    return Budget.of_files(file_name(path), [path])
 
 
 def decode_line(line: bytes, number: int, encoding: str, errors: str = "strict") -> str:
@@ -129,7 +144,7 @@ def _decoded(file, encoding):
         yield number, len(line), decode_line(line, number, encoding)
 
 
-def _detect(file, path, limit, encoding):
+def _detect(file, path, budget, encoding):
     """A file at its begin, and its encoding: of "utf-16" the order of the bytes."""
     if not file.seekable():
         file = io.BytesIO(file.read())
@@ -148,6 +163,7 @@ def _detect(file, path, limit, encoding):
     for encoding in candidates:
         file.seek(0)
         decoder, total = codecs.getincrementaldecoder(encoding)(), 0
+        limit = math.inf if budget is None else budget.limit
         try:
             while total <= limit and (block := file.read(_BLOCK)):
                 total += len(block)
@@ -163,11 +179,9 @@ def _detect(file, path, limit, encoding):
     )
 
 
-def _limit(path):
-    """Bytes that a file may have, which is bounded if it is packed."""
-    if path == "-" or os.path.splitext(path)[1].lower() not in OPENERS:
-        return math.inf
-    return max(_UNPACKED_EXEMPT, _MAX_RATIO * os.stat(path).st_size)
+def _opener(path):
+    """The function that opens a packed file; None of others."""
+    return OPENERS.get(os.path.splitext(path)[1].lower())
 
 
 def _open(path):
@@ -179,7 +193,7 @@ def _open(path):
         raise SourceError(
             f"{path} must be a file, and is a pipe: read it from standard input as -"
         )
-    opener = OPENERS.get(os.path.splitext(path)[1].lower())
+    opener = _opener(path)
     if opener is None:
         return open(path, "rb")
     return io.BufferedReader(opener(path), 1 << 16)

@@ -2,8 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 
-from roformer_keras.data.lines import UTF_8, file_name, place_line, read_lines
-from roformer_keras.errors import ConfigurationError, Hint, SourceError
+from roformer_keras.data.lines import (
+    UTF_8,
+    budget_of,
+    file_name,
+    place_line,
+    read_json_text,
+    read_lines,
+)
+from roformer_keras.errors import ConfigurationError, Hint, SourceError, name_list
+from roformer_keras.io.budget import memory_of_json
 from roformer_keras.io.json_file import check_unicode, parse_json, strict_json
 
 _LAYOUT = Hint(
@@ -31,9 +39,11 @@ def read_objects(
     if kind == ".json":
         yield from _read_list(path, keys, encoding)
         return
+    budget = budget_of(path)
     for line, text in read_lines(path, encoding):
         if text.isspace():
             continue
+        budget.spend(memory_of_json(text))
         line_place = place_line(line, path)
         try:
             yield line, _values_of(parse_object(text, line_place), keys, line_place)
@@ -57,22 +67,19 @@ def parse_object(text: str, place: str) -> dict:
         raise SourceError(f"{place} must be a JSON object: {error}") from error
     if not isinstance(content, dict):
         raise SourceError(f"{place} must be a JSON object, got {content!r:.60}")
-    if "\\u" in text:
-        check_unicode(content, place, SourceError)
+    check_unicode(content, place, SourceError, text)
     return content
 
 
 def _read_list(path, keys, encoding):
     name = file_name(path)
-    text = "".join(line for _, line in read_lines(path, encoding))
+    text = read_json_text(path, encoding)
     if not text.strip():
         return
     try:
-        content = parse_json(text, name, kind=list, strict=True)
+        content = parse_json(text, name, kind=list)
     except ConfigurationError as error:
         raise SourceError(error.message, hint=_LAYOUT) from error
-    if "\\u" in text:
-        check_unicode(content, name, SourceError)
     for number, found in enumerate(content, start=1):
         row_place = f"row {number} of {name}"
         try:
@@ -88,8 +95,7 @@ def _read_list(path, keys, encoding):
 def _values_of(found, keys, place):
     if not found.keys() >= set(keys):
         raise SourceError(
-            f"{place} must have {', '.join(map(repr, keys))}, got "
-            f"{', '.join(map(repr, found)) or 'none'}",
+            f"{place} must have {name_list(keys)}, got {name_list(found)}",
             hint=Hint("name others with {fields}"),
         )
     return [found[key] for key in keys]

@@ -6,11 +6,12 @@ questions, and their fields the keys of question, paragraph and article.
 """
 
 import itertools
+from collections import ChainMap
 from collections.abc import Iterator, Sequence
 
-from roformer_keras.data.lines import UTF_8, file_name, read_lines
-from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.io.json_file import check_unicode, parse_json
+from roformer_keras.data.lines import UTF_8, file_name, read_json_text
+from roformer_keras.errors import ConfigurationError, SourceError, name_list
+from roformer_keras.io.json_file import parse_json
 
 # The fields of the texts and of the label, unless others are given.
 FIELDS = ("question", "context", "answers")
@@ -38,22 +39,21 @@ def read_questions(
     """
     name = file_name(path)
     try:
-        text = "".join(line for _, line in read_lines(path, encoding))
-        content = parse_json(text, name, strict=True)
+        content = parse_json(read_json_text(path, encoding), name)
     except ConfigurationError as error:
         raise SourceError(error.message, hint=_LAYOUT) from error
-    check_unicode(content, name, SourceError)
     numbers = itertools.count(1)
     for article_place, article in _objects(content, "data", name):
         for place, paragraph in _objects(article, "paragraphs", article_place):
             for _, question in _objects(paragraph, "qas", place):
-                number, record = next(numbers), {**article, **paragraph, **question}
+                number = next(numbers)
+                record = ChainMap(question, paragraph, article)
                 missing = [repr(field) for field in fields if field not in record]
                 yield (
                     number,
                     SourceError(
                         f"row {number} of {name} must have {', '.join(missing)}, got "
-                        f"{', '.join(map(repr, question)) or 'none'}"
+                        f"{name_list(question)}"
                     )
                     if missing
                     else [record[field] for field in fields],

@@ -11,8 +11,15 @@ from typing import Any
 import numpy as np
 
 from roformer_keras.checks import is_integer
-from roformer_keras.data.lines import UTF_8, file_name, place_line, read_lines
+from roformer_keras.data.lines import (
+    UTF_8,
+    budget_of,
+    file_name,
+    place_line,
+    read_lines,
+)
 from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.io.budget import memory_of
 
 _LOGGER = logging.getLogger(__name__)
 _TAG = re.compile(r"([BIOMES])(?:[-_](.+))?", re.IGNORECASE | re.DOTALL)
@@ -170,6 +177,7 @@ def read_tagged(
     widths: dict[int, dict[int, int]] = {}
     counts: Counter[int] = Counter()
     is_inside = False
+    budget = budget_of(path)
     for line, text in read_lines(path, encoding):
         if not text.strip() or text.startswith("-DOCSTART-"):
             is_inside = False
@@ -179,6 +187,7 @@ def read_tagged(
         is_inside = True
         begins, tokens = texts[-1]
         words = _words_of(text)
+        budget.spend(memory_of(words))
         if len(words) > 1:
             tokens.append((words[0], words[-1]))
             # An error names the first line with its number of columns.

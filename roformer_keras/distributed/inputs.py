@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from roformer_keras.data.arrow import declared_size, text_columns, unpacked_size
 from roformer_keras.data.cells import (
     are_numbers,
     check_row,
@@ -30,9 +31,10 @@ from roformer_keras.data.cells import (
 )
 from roformer_keras.data.lines import decode_line
 from roformer_keras.data.objects import parse_object
-from roformer_keras.errors import ConfigurationError, Hint, SourceError
+from roformer_keras.errors import ConfigurationError, Hint, SourceError, name_list
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import one_line
+from roformer_keras.io.budget import Budget
 
 _KINDS = {"parquet", "jsonl", "csv", "tsv", "txt"}
 _TABLES = ("csv", "tsv")
@@ -271,6 +273,7 @@ def _index_parquet(inputs, path, rows):
     parquet = import_extra("pyarrow.parquet", "a Parquet file")
     with parquet.ParquetFile(path, filesystem=inputs.filesystem) as table:
         schema, metadata = table.schema_arrow, table.metadata
+        budget_of(inputs, path).spend(declared_size(metadata))
         parts, line = [], 1
         for group in range(metadata.num_row_groups):
             count = metadata.row_group(group).num_rows
@@ -280,6 +283,12 @@ def _index_parquet(inputs, path, rows):
                 line += size
     _name_columns(schema.names, path)
     return [(field.name, str(field.type)) for field in schema], parts
+
+
+def budget_of(inputs: Inputs, path: str) -> Budget:
+    """What a file may become."""
+    sizes = {name: size for name, size, _ in inputs.files}
+    return Budget(path, sizes[path])
 
 
 def _index_text(inputs, path, rows):
@@ -359,8 +368,7 @@ def _name_columns(cells, path):
     names = [cell.strip() for cell in cells]
     if not names or "" in names or len(set(names)) < len(names):
         raise SourceError(
-            f"{path} must name its columns, each once, got "
-            f"{', '.join(map(repr, names)) or 'none':.200}"
+            f"{path} must name its columns, each once, got {name_list(names)}"
         )
     return [(name, "") for name in names]
 
@@ -472,15 +480,28 @@ class Reader:
         key = piece.file, piece.start
         if self._kept is None or self._kept[0] != key:
             self._kept = None
-            parquet = import_extra("pyarrow.parquet", "a Parquet file")
-            with parquet.ParquetFile(
-                path, filesystem=self._inputs.filesystem
-            ) as opened:
-                self._kept = key, opened.read_row_group(piece.start)
+            self._kept = key, self._read_group(piece.start, path)
         table = self._kept[1].slice(piece.stop, piece.rows)
         numbers = list(range(piece.first, piece.first + piece.rows))
         lines = list(range(piece.line, piece.line + piece.rows))
         return Rows(table, [], numbers, lines)
+
+    def _read_group(self, group, path):
+        """A row group, whose texts are not repeated before their size is known."""
+        parquet = import_extra("pyarrow.parquet", "a Parquet file")
+        filesystem = self._inputs.filesystem
+        with parquet.ParquetFile(path, filesystem=filesystem) as opened:
+            schema, metadata = opened.schema_arrow, opened.metadata
+        columns = [name for name in text_columns(metadata) if name in schema.names]
+        with parquet.ParquetFile(
+            path, filesystem=filesystem, metadata=metadata, read_dictionary=columns
+        ) as opened:
+            table = opened.read_row_group(group)
+        table.validate(full=True)
+        budget = budget_of(self._inputs, path)
+        for column in table.columns:
+            budget.spend(sum(map(unpacked_size, column.chunks)))
+        return table.cast(schema)
 
     # The record of a row, or None if it is blank.
 

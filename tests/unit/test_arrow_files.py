@@ -12,6 +12,7 @@ from roformer_keras.cli.texts import read_lines
 from roformer_keras.data import arrow, files
 from roformer_keras.data.corpus import CorpusSource, read_corpus
 from roformer_keras.data.files import read_records, read_table
+from roformer_keras.data.lines import budget_of
 from roformer_keras.errors import SourceError
 
 ROWS = {"id": [7, 8, 9], "text": ["甲，乙", "丙 丁", "戊"], "label": ["好", "坏", "好"]}
@@ -184,7 +185,9 @@ def test_few_rows_are_in_memory_at_a_time(tmp_path):
     table = pa.table({"text": ["甲"] * count})
     for name in ("a.parquet", "a.arrow"):
         path = write(tmp_path / name, table)
-        batches = list(arrow._batches(str(path), path.suffix, ["text"]))
+        batches = list(
+            arrow._batches(str(path), path.suffix, ["text"], budget_of(str(path)))
+        )
         assert [batch.num_rows for batch in batches] == [arrow.ROWS_AT_A_TIME] * 3
 
 

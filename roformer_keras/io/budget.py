@@ -1,0 +1,109 @@
+"""What a file may become when it is read: one rule for every reader of rows.
+
+A small file can ask for much: packed lines, pages of Parquet and parts of workbooks
+unpack to a thousand times their size, a million cells may name one long text, and
+passages are repeated for each of their questions. So what is made of a file is counted
+while it is read, in bytes of memory, and compared with the size of the file.
+"""
+
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from roformer_keras.errors import SourceError
+
+# Bytes that any file may become, which are read within two seconds; and how many times
+# its size. Chinese texts of ten characters are 16 bytes each in a gzip and 160 in
+# memory; a Parquet file in which texts repeat so that zstd makes them 30 times smaller
+# becomes 90 to 160 times its size. What is beyond 200 is made to be so.
+EXEMPT, MAX_RATIO = 2**26, 200
+# Bytes of a row, of which a hostile file can have any number.
+MAX_ROW = 2**26
+# Bytes of a text without its characters, and of the error that replaces a row.
+VALUE, _ERROR = 64, 512
+
+
+class Budget:
+    """Counts what is made of a file.
+
+    Args:
+        label: what errors call the file.
+        size: of the file in bytes; infinite for a stream, whose size nobody knows.
+
+    Attributes:
+        limit: bytes that the file may become.
+    """
+
+    def __init__(self, label: str, size: float):
+        self._label, self._spent = label, 0
+        self.limit = max(EXEMPT, MAX_RATIO * size)
+
+    @classmethod
+    def of_files(cls, label: str, paths: Iterable[str]) -> "Budget":
+        """The budget of some files; without a limit if one is a stream or missing."""
+        sizes = [os.path.getsize(p) if os.path.isfile(p) else math.inf for p in paths]
+        return cls(label, sum(sizes))
+
+    @classmethod
+    def like(cls, other: "Budget") -> "Budget":
+        """A budget of the same file, of which nothing is spent."""
+        return cls(other._label, other.limit / MAX_RATIO)
+
+    def spend(self, amount: int) -> None:
+        """Counts some bytes.
+
+        Raises:
+            SourceError: the file becomes more than it may.
+        """
+        self._spent += amount
+        if self._spent > self.limit:
+            raise SourceError(
+                f"{self._label} must take at most {self.limit:,.0f} bytes in memory, "
+                f"{MAX_RATIO} times its size or {EXEMPT // 2**20} MiB, and takes "
+                f"{self._spent:,.0f} or more",
+                hint="if you trust it, write its rows as .jsonl or .csv that is not "
+                "packed, or split it into smaller files",
+            )
+
+    def rows(self, rows: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+        """The numbers and values of rows, which are counted.
+
+        Raises:
+            SourceError: a row, or the file, becomes more than it may.
+        """
+        for line, values in rows:
+            size = _ERROR if isinstance(values, Exception) else memory_of(values)
+            self.check_row(size)
+            self.spend(size)
+            yield line, values
+
+    def check_row(self, size: int) -> None:
+        """Raises SourceError if a row of so many bytes is too large."""
+        if size > MAX_ROW:
+            raise SourceError(
+                f"a row of {self._label} must take at most {MAX_ROW:,} bytes in "
+                f"memory, got {size:,}",
+                hint="split its text",
+            )
+
+
+def memory_of(value: Any) -> int:
+    """Bytes of a value of JSON or of a row, with those of all that is in it."""
+    total, values = 0, [value]
+    while values:
+        part = values.pop()
+        total += 8 + sys.getsizeof(part)
+        if isinstance(part, list | tuple):
+            values += part
+        elif isinstance(part, dict):
+            values += part
+            values += part.values()
+    return total
+
+
+def memory_of_json(text: str) -> int:
+    """Bytes that a JSON text becomes, about, without parsing it."""
+    # An empty list is two characters and 64 bytes; its comma, a place in another list.
+    return len(text) + 64 * (text.count("[") + text.count("{") + text.count(","))

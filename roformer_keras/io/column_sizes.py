@@ -1,0 +1,177 @@
+"""Sizes that Parquet and Arrow files declare, read before anything is unpacked.
+
+Pages of Parquet have headers in Thrift's compact protocol, messages of Arrow IPC are
+flatbuffers. Their libraries make memory of any declared size, so the sizes are read
+here first.
+
+https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
+https://github.com/apache/arrow/blob/main/format/Message.fbs
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+_MAX_DEPTH = 8
+# Values of Thrift's compact protocol, by the number of their type.
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 7, 8, 12
+_VARINTS = (4, 5, 6)
+# Kinds of pages that hold values, and the field with their header.
+_VALUE_PAGES = {0: 5, 3: 8}
+_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
+
+
+class Page(NamedTuple):
+    """A page of a column of Parquet.
+
+    Attributes:
+        size: bytes when it is unpacked.
+        values: that it holds, those that are missing too; 0 of a dictionary.
+    """
+
+    size: int
+    values: int
+
+
+def parquet_pages(data: Any, start: int, stop: int, count: int) -> Iterator[Page]:
+    """The pages of a column of one row group.
+
+    Args:
+        data: the bytes of the file, such as a `mmap`.
+        start, stop: where the pages are.
+        count: of the values of the column, after which no page is read.
+
+    Raises:
+        ValueError: a header is damaged.
+    """
+    at, values = start, 0
+    while at < stop and values < count:
+        header, at = _read_struct(data, at)
+        kind, size, packed = (header.get(field, -1) for field in (1, 2, 3))
+        page = header.get(_VALUE_PAGES.get(kind, -1), {})
+        page_values = page.get(1, 0) if isinstance(page, dict) else -1
+        if min(kind, size, packed, page_values) < 0:
+            raise ValueError(f"the header of a page before byte {at:,} is damaged")
+        yield Page(size, page_values)
+        values, at = values + page_values, at + packed
+
+
+def _read_struct(data, at, depth=0):
+    """The fields of a struct by number, and where it ends."""
+    fields: dict[int, Any] = {}
+    number = 0
+    while True:
+        byte, at = _byte(data, at), at + 1
+        if byte == 0:
+            return fields, at
+        kind, step = byte & 15, byte >> 4
+        if step:
+            number += step
+        else:
+            number, at = _read_integer(data, at)
+        if kind in (_TRUE, _FALSE):
+            value: Any = kind == _TRUE
+        elif kind in _VARINTS:
+            value, at = _read_integer(data, at)
+        elif kind == _STRUCT and depth < _MAX_DEPTH:
+            value, at = _read_struct(data, at, depth + 1)
+        elif kind in (_BYTE, _DOUBLE):
+            value, at = None, at + (1 if kind == _BYTE else 8)
+        elif kind == _BINARY:
+            size, at = _read_varint(data, at)
+            value, at = None, at + size
+        else:
+            raise ValueError(f"a header of a page has a field of the type {kind}")
+        fields[number] = value
+
+
+def _read_integer(data, at):
+    value, at = _read_varint(data, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _read_varint(data, at):
+    value = 0
+    for shift in range(0, 70, 7):
+        byte, at = _byte(data, at), at + 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    raise ValueError("a header of a page has a number that is too long")
+
+
+def _byte(data, at):
+    if not 0 <= at < len(data):
+        raise ValueError("a header of a page is cut off")
+    return data[at]
+
+
+def batch_size(metadata: bytes, body: Any) -> int:
+    """Bytes of the columns in a message of Arrow IPC when they are unpacked.
+
+    Args:
+        metadata: the flatbuffer.
+        body: bytes of the buffers.
+
+    Raises:
+        ValueError: the message is damaged.
+    """
+    try:
+        message = _Table(metadata, *struct.unpack_from("<I", metadata))
+        kind = message.scalar(1, "<B")
+        if kind not in (_DICTIONARY_BATCH, _RECORD_BATCH):
+            return 0
+        batch = message.table(2)
+        if kind == _DICTIONARY_BATCH:
+            batch = batch.table(1)
+        start, count = batch.vector(2)
+        is_packed, total = batch.has(3), 0
+        for number in range(count):
+            place = start + 16 * number
+            offset, size = struct.unpack_from("<qq", metadata, place)
+            if is_packed and size >= 8 and offset >= 0:
+                (unpacked,) = struct.unpack_from("<q", body, offset)
+                # Of a buffer that is not packed it is -1.
+                size = max(size, unpacked)
+            total += size
+        return total
+    except (struct.error, RecursionError) as error:
+        raise ValueError(f"a message is damaged: {error}") from error
+
+
+class _Table:
+    """A table of a flatbuffer at a place."""
+
+    def __init__(self, data, at):
+        self._data, self._at = data, at
+        (back,) = struct.unpack_from("<i", data, at)
+        self._names = at - back
+        (self._size,) = struct.unpack_from("<H", data, self._names)
+
+    def _place(self, field):
+        entry = 4 + 2 * field
+        if entry + 2 > self._size:
+            return None
+        (offset,) = struct.unpack_from("<H", self._data, self._names + entry)
+        return self._at + offset if offset else None
+
+    def has(self, field):
+        return self._place(field) is not None
+
+    def scalar(self, field, layout):
+        place = self._place(field)
+        return 0 if place is None else struct.unpack_from(layout, self._data, place)[0]
+
+    def _target(self, field):
+        place = self._place(field)
+        if place is None:
+            raise ValueError("a message is damaged: a field is missing")
+        return place + struct.unpack_from("<I", self._data, place)[0]
+
+    def table(self, field):
+        return _Table(self._data, self._target(field))
+
+    def vector(self, field):
+        """Where the items of a vector are, and how many."""
+        target = self._target(field)
+        return target + 4, struct.unpack_from("<I", self._data, target)[0]
