@@ -70,9 +70,12 @@ def _lists(size):
     return pa.table({"text": pa.ListArray.from_arrays(ends, column)})
 
 
-def _packed(compress, line, end=b""):
+def _packed(compress, line, end=b"", is_true=False):
+    """A packed file; an empty part at its end hides the size of the others."""
+
     def write(path, size):
-        path.write_bytes(compress(line * (size // len(line)) + end))
+        content = compress(line * (size // len(line)) + end)
+        path.write_bytes(content if is_true else content + compress(b""))
 
     return write
 
@@ -175,7 +178,17 @@ BOMBS = {
     "elements": ("a.xlsx", _CELLS, _workbook(lambda size: "<row/>" * (size // 100))),
     "rows left out": ("a.xlsx", _CELLS, _workbook(_last_row)),
     "cells left out": ("a.xlsx", _CELLS, _workbook(_last_cells)),
-    "rows of CSV": ("a.csv.gz", _CELLS, _gzip(f"{TEXT},好\n".encode())),
+    "rows of CSV": ("a.csv.gz", _CELLS, _gzip(b"x,y\n")),
+    "a gzip that says its size": (
+        "a.csv.gz",
+        _CELLS,
+        _packed(gzip.compress, b"x,y\n", is_true=True),
+    ),
+    "an xz that says its size": (
+        "a.jsonl.xz",
+        _KEYED,
+        _packed(lzma.compress, b"{}\n", is_true=True),
+    ),
     "cells of CSV": ("a.csv.gz", _CELLS, _gzip(b",", b"x\n")),
     "a cell of CSV": ("a.csv.gz", _CELLS, _gzip(b"x\n", b'"')),
     "cells of TSV": ("a.tsv.gz", _CELLS, _gzip(b"\t", b"x\n")),

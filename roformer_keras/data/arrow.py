@@ -18,7 +18,7 @@ import numpy as np
 from roformer_keras.errors import Hint, RoFormerError, SourceError, name_list
 from roformer_keras.extras import import_extra
 from roformer_keras.io.budget import MAX_ROW, VALUE, Budget
-from roformer_keras.io.column_sizes import batch_size, parquet_pages
+from roformer_keras.io.declared_sizes import batch_size, parquet_pages
 from roformer_keras.io.json_file import strict_json
 
 # What the extension says; `format` has the same names without the dot.

@@ -6,6 +6,7 @@ import gzip
 import io
 import lzma
 import math
+import mmap
 import os
 import stat
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 
 from roformer_keras.errors import Hint, SourceError
 from roformer_keras.io.budget import MAX_ROW, Budget, memory_of_json
+from roformer_keras.io.declared_sizes import packed_size
 
 OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 UTF_8 = "utf-8"
@@ -47,7 +49,7 @@ def read_lines(path: str, encoding: str = UTF_8) -> Iterator[tuple[int, str]]:
     number = 0
     try:
         with _open(path) as file:
-            budget = budget_of(path) if _opener(path) else None
+            budget = _packed_budget(path) if _opener(path) else None
             if encoding in ("auto", "utf-16"):
                 file, encoding = _detect(file, path, budget, encoding)
             for number, size, text in _decoded(file, encoding):
@@ -89,6 +91,19 @@ def read_json_text(path: str, encoding: str = UTF_8) -> str:
 def budget_of(path: str) -> Budget:
     """What a file may become; a stream, whose size nobody knows, has no limit."""
     return Budget.of_files(file_name(path), [path])
+
+
+def _packed_budget(path):
+    """The budget of a packed file, which does not say at its end that it is larger."""
+    budget, ending = budget_of(path), os.path.splitext(path)[1].lower()
+    if os.path.isfile(path) and os.path.getsize(path):
+        with (
+            open(path, "rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
+            # Chinese texts take two bytes in memory of three in UTF-8.
+            budget.check(packed_size(data, ending) * 2 // 3)
+    return budget
 
 
 def decode_line(line: bytes, number: int, encoding: str, errors: str = "strict") -> str:

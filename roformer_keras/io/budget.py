@@ -58,11 +58,15 @@ class Budget:
             SourceError: the file becomes more than it may.
         """
         self._spent += amount
-        if self._spent > self.limit:
+        self.check(self._spent)
+
+    def check(self, size: int) -> None:
+        """Raises SourceError if the file becomes so many bytes, and may not."""
+        if size > self.limit:
             raise SourceError(
                 f"{self._label} must take at most {self.limit:,.0f} bytes in memory, "
                 f"{MAX_RATIO} times its size or {EXEMPT // 2**20} MiB, and takes "
-                f"{self._spent:,.0f} or more",
+                f"{size:,.0f} or more",
                 hint="if you trust it, write its rows as .jsonl or .csv that is not "
                 "packed, or split it into smaller files",
             )
@@ -105,5 +109,6 @@ def memory_of(value: Any) -> int:
 
 def memory_of_json(text: str) -> int:
     """Bytes that a JSON text becomes, about, without parsing it."""
-    # An empty list is two characters and 64 bytes; its comma, a place in another list.
-    return len(text) + 64 * (text.count("[") + text.count("{") + text.count(","))
+    # An empty list is two characters; a dict begins with 200 bytes and some work.
+    lists, dicts, others = map(text.count, "[{,")
+    return len(text) + 64 * (lists + others) + 256 * dicts

@@ -65,15 +65,7 @@ def strict_json(text: str | bytes, strict: bool = True) -> Any:
         RecursionError: it is nested too deeply.
     """
     text = _decoded(text)
-    if strict:
-        value = json.loads(
-            text,
-            object_pairs_hook=_unique_keys,
-            parse_constant=_no_constant,
-            parse_float=_finite,
-        )
-    else:
-        value = json.loads(text)
+    value = _STRICT.decode(text) if strict else json.loads(text)
     _check_depth(text, value)
     return value
 
@@ -102,6 +94,12 @@ def _finite(text):
     if math.isinf(number):
         raise ValueError(f"{text:.40} is more than a float can be")
     return number
+
+
+# Made once: json makes a decoder for each call with hooks.
+_STRICT = json.JSONDecoder(
+    object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_float=_finite
+)
 
 
 def _check_depth(text, value):

@@ -1,9 +1,12 @@
-"""Sizes that Parquet and Arrow files declare, read before anything is unpacked.
+"""Sizes that files declare, read before anything is unpacked.
 
 Pages of Parquet have headers in Thrift's compact protocol, messages of Arrow IPC are
 flatbuffers. Their libraries make memory of any declared size, so the sizes are read
-here first.
+here first. Files of gzip and xz end with their size, by which most that are too large
+are known at once.
 
+https://www.rfc-editor.org/rfc/rfc1952
+https://tukaani.org/xz/xz-file-format.txt
 https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 https://github.com/apache/arrow/blob/main/format/Message.fbs
 """
@@ -19,6 +22,30 @@ _VARINTS = (4, 5, 6)
 # Kinds of pages that hold values, and the field with their header.
 _VALUE_PAGES = {0: 5, 3: 8}
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
+
+
+def packed_size(data: Any, ending: str) -> int:
+    """Bytes that a packed file becomes at least, as its end says; 0 if it does not.
+
+    Args:
+        data: the bytes of the file, such as a `mmap`.
+        ending: `".gz"` or `".xz"`.
+    """
+    try:
+        if ending == ".gz":
+            return struct.unpack_from("<I", data, len(data) - 4)[0]
+        (blocks,) = struct.unpack_from("<I", data, len(data) - 8)
+        start, total = len(data) - 12 - 4 * (blocks + 1), 0
+        # The index begins with a zero.
+        count, at = _read_varint(data, start + 1)
+        for _ in range(count):
+            _, at = _read_varint(data, at)
+            size, at = _read_varint(data, at)
+            total += size
+        return total
+    except (ValueError, struct.error):
+        # It is damaged, as its reader will say, or followed by padding.
+        return 0
 
 
 class Page(NamedTuple):
