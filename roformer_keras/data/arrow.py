@@ -94,14 +94,11 @@ def read_columns(
                         with_names(column, stored_names(batch.schema, number))
                         for number, column in enumerate(values)
                     ]
-                has_floats = [_has_floats(column.type) for column in batch.columns]
+                has_floats = any(_has_floats(column.type) for column in batch.columns)
                 for row in zip(*values, strict=True):
                     number = next(numbers)
                     try:
-                        cells = [
-                            _as_in_json(value) if is_float else value
-                            for value, is_float in zip(row, has_floats, strict=True)
-                        ]
+                        cells = _as_in_json(list(row)) if has_floats else list(row)
                     except ValueError as error:
                         yield number, SourceError(f"row {number} of {path}: {error}")
                     else:
@@ -193,15 +190,13 @@ def _parquet_batches(path, columns, budget):
     numbers = [number for number, _ in leaves]
     # What the end of the file says is known before any page is read.
     budget.spend(declared_size(metadata, numbers))
-    texts = text_columns(metadata, numbers)
-    prefixed = _prefixed_columns(metadata, numbers)
-    for _, leaf in leaves:
-        if leaf in prefixed and leaf not in names:
-            raise SourceError(
-                f"the column {leaf!r} of {path} must not be of the encoding "
-                f"{_PREFIXES}",
-                hint="write its lists of texts in another one",
-            )
+    # A row of a list may name a text any number of times.
+    texts = [leaf for leaf in text_columns(metadata, numbers) if leaf not in names]
+    for leaf in _prefixed_columns(metadata, numbers) - set(names):
+        raise SourceError(
+            f"the column {leaf!r} of {path} must not be of the encoding {_PREFIXES}",
+            hint="write its lists of texts in another one",
+        )
     # The headers of the pages may say something else.
     pages = Budget.like(budget)
     with (
@@ -217,12 +212,8 @@ def _parquet_batches(path, columns, budget):
         read = list(dict.fromkeys(names))
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
-            rows = ROWS_AT_A_TIME
-            for column, leaf in leaves:
-                page = _check_pages(data, group.column(column), pages)
-                if leaf in prefixed:
-                    # None of its texts is longer than its page.
-                    rows = min(rows, max(1, MAX_ROW // max(1, page)))
+            longest = [_check_pages(data, group.column(n), pages) for n in numbers]
+            rows = max(1, min(ROWS_AT_A_TIME, 2 * MAX_ROW // max(1, sum(longest))))
             for batch in table.iter_batches(rows, row_groups=[number], columns=read):
                 yield names, batch
 
@@ -268,16 +259,21 @@ def _chunks(metadata, columns):
 
 
 def _check_pages(data, chunk, pages):
-    """Counts the pages of a column of a row group; returns the size of the largest."""
+    """Counts the pages of a column of a row group.
+
+    Returns:
+        The bytes that one of its texts may have which is stored once for many rows.
+    """
     places = (chunk.dictionary_page_offset, chunk.data_page_offset)
     start = min(place for place in places if place)
-    largest = 0
+    longest = 0
     for page in parquet_pages(
         data, start, start + chunk.total_compressed_size, chunk.num_values
     ):
         pages.spend(page.size + VALUE * page.values)
-        largest = max(largest, page.size)
-    return largest
+        if page.is_shared:
+            longest = max(longest, page.size)
+    return longest
 
 
 def _arrow_batches(path, columns, budget):

@@ -23,6 +23,7 @@ EXEMPT, MAX_RATIO = 2**26, 200
 MAX_ROW = 2**26
 # Bytes of a text without its characters, and of the error that replaces a row.
 VALUE, _ERROR = 64, 512
+_TEXTS = frozenset([str])
 
 
 class Budget:
@@ -77,10 +78,17 @@ class Budget:
         Raises:
             SourceError: a row, or the file, becomes more than it may.
         """
+        size_of, limit = sys.getsizeof, self.limit
         for line, values in rows:
-            size = _ERROR if isinstance(values, Exception) else memory_of(values)
-            self.check_row(size)
-            self.spend(size)
+            if type(values) is list and _TEXTS.issuperset(map(type, values)):
+                # As below, at less cost for each row.
+                size = sum(map(size_of, values)) + 8 * len(values)
+            else:
+                size = _ERROR if isinstance(values, Exception) else memory_of(values)
+            self._spent += size
+            if size > MAX_ROW or self._spent > limit:
+                self.check_row(size)
+                self.check(self._spent)
             yield line, values
 
     def check_row(self, size: int) -> None:
@@ -95,15 +103,17 @@ class Budget:
 
 def memory_of(value: Any) -> int:
     """Bytes of a value of JSON or of a row, with those of all that is in it."""
-    total, values = 0, [value]
-    while values:
-        part = values.pop()
-        total += 8 + sys.getsizeof(part)
-        if isinstance(part, list | tuple):
-            values += part
-        elif isinstance(part, dict):
-            values += part
-            values += part.values()
+    total, lists = 8 + sys.getsizeof(value), [value]
+    while lists:
+        parts = lists.pop()
+        if isinstance(parts, dict):
+            parts = [*parts, *parts.values()]
+        elif not isinstance(parts, list | tuple):
+            continue
+        total += 8 * len(parts) + sum(map(sys.getsizeof, parts))
+        # Most rows are of texts.
+        if not _TEXTS.issuperset(map(type, parts)):
+            lists += parts
     return total
 
 

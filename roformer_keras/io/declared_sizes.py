@@ -20,7 +20,9 @@ _MAX_DEPTH = 8
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 7, 8, 12
 _VARINTS = (4, 5, 6)
 # Kinds of pages that hold values, and the field with their header.
-_VALUE_PAGES = {0: 5, 3: 8}
+_VALUE_PAGES, _DICTIONARY = {0: 5, 3: 8}, 2
+# The field of that header with the encoding, and the one of prefixes and ends.
+_ENCODING_FIELDS, _PREFIXES = {0: 2, 3: 4}, 7
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
 
 
@@ -54,10 +56,13 @@ class Page(NamedTuple):
     Attributes:
         size: bytes when it is unpacked.
         values: that it holds, those that are missing too; 0 of a dictionary.
+        is_shared: whether a text in it may be of many values: of a dictionary, or of an
+            encoding in which texts begin as the one before.
     """
 
     size: int
     values: int
+    is_shared: bool
 
 
 def parquet_pages(data: Any, start: int, stop: int, count: int) -> Iterator[Page]:
@@ -79,7 +84,8 @@ def parquet_pages(data: Any, start: int, stop: int, count: int) -> Iterator[Page
         page_values = page.get(1, 0) if isinstance(page, dict) else -1
         if min(kind, size, packed, page_values) < 0:
             raise ValueError(f"the header of a page before byte {at:,} is damaged")
-        yield Page(size, page_values)
+        encoding = page.get(_ENCODING_FIELDS.get(kind, -1))
+        yield Page(size, page_values, kind == _DICTIONARY or encoding == _PREFIXES)
         values, at = values + page_values, at + packed
 
 
