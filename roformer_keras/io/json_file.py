@@ -64,9 +64,9 @@ def strict_json(text: str | bytes, strict: bool = True) -> Any:
         ValueError: it is no JSON, or breaks a rule.
         RecursionError: it is nested too deeply.
     """
-    text = _decoded(text)
-    value = _STRICT.decode(text) if strict else json.loads(text)
-    _check_depth(text, value)
+    decoded = _decoded(text)
+    value = _STRICT.decode(decoded) if strict else json.loads(decoded)
+    _check_depth(decoded, value)
     return value
 
 
