@@ -82,7 +82,7 @@ class Budget:
         for line, values in rows:
             if type(values) is list and _TEXTS.issuperset(map(type, values)):
                 # As below, at less cost for each row.
-                size = sum(map(size_of, values)) + 8 * len(values)
+                size = 64 + sum(map(size_of, values)) + 8 * len(values)
             else:
                 size = _ERROR if isinstance(values, Exception) else memory_of(values)
             self._spent += size

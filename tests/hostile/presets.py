@@ -277,7 +277,8 @@ _KERAS_HUB = [
     (CONFIG, ("config", "vocabulary_size"), 10**15, 3, "has shape ("),
     (CONFIG, ("config", "intermediate_dim"), 10**300, 3, "has shape ("),
     (CONFIG, ("config", "hidden_dim"), 10**15, 2, "head_size must be"),
-    (CONFIG, ("config", "max_wavelength"), 1e999, 2, "rotary_base must be a number"),
+    (CONFIG, ("config", "max_wavelength"), 1e999, 2, "Infinity is no JSON, and"),
+    (CONFIG, ("config", "max_wavelength"), -1.0, 2, "rotary_base must be a number"),
     (CONFIG, ("config", "activation"), SYSTEM, 2, "activation must be a string, got"),
     (
         CONFIG,
