@@ -40,3 +40,5 @@ from .training.pretraining_settings import PretrainingSettings as PretrainingSet
 from .training.pretraining_settings import TrainingStage as TrainingStage
 from .training.results import load_finetuned as load_finetuned
 from .verification.verify import verify as verify
+
+__version__: str

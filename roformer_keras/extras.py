@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+from importlib import metadata
 from typing import Any
 
 from roformer_keras.errors import ConfigurationError
@@ -18,6 +19,14 @@ _EXTRAS = {
     "openvino": ("openvino",),
 }
 _EXTRA_OF = {name: extra for extra, names in _EXTRAS.items() for name in names}
+
+
+def installed_version() -> str:
+    """The version of this package, such as `"0.1.0"`; `"0"` if it is not installed."""
+    try:
+        return metadata.version("roformer-keras")
+    except metadata.PackageNotFoundError:
+        return "0"
 
 
 def is_installed(name: str) -> bool:

@@ -14,13 +14,14 @@ ended; 128 + N ended by signal N: 130 is Ctrl-C.
 
 import argparse
 import contextlib
+import difflib
 import importlib
 import inspect
 import io
 import os
 import pkgutil
+import re
 import sys
-from importlib import metadata
 
 from roformer_keras import cli
 from roformer_keras.backend import UNUSED_BY_COMMANDS, starting
@@ -28,6 +29,7 @@ from roformer_keras.cli import interrupts
 from roformer_keras.cli.flags import add_flags, find_class, show_hint
 from roformer_keras.cli.terminal import remark_source
 from roformer_keras.errors import OutputError, RoFormerError, printable
+from roformer_keras.extras import installed_version
 
 # Characters at either end of a message, which may quote a file.
 _HALF_OF_ERROR = 2000
@@ -37,12 +39,30 @@ class _Version(argparse.Action):
     """Shows the version, and looks it up only then."""
 
     def __call__(self, parser, *arguments):
-        try:
-            version = metadata.version("roformer-keras")
-        except metadata.PackageNotFoundError:
-            version = "of a folder that is not installed"
-        print(f"roformer-keras {version}")
+        print(f"roformer-keras {installed_version()}")
         parser.exit()
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong, and what may have been meant, without all the usage."""
+
+    def error(self, message):
+        known = re.findall(r"'([^']*)'", message.partition("(choose from ")[2])
+        is_choice = re.search(r"invalid choice: '([^']*)'", message)
+        if message.startswith("unrecognized arguments: -"):
+            words = message.split()[2:]
+            known = re.findall(r"--[\w-]+", self.format_help())
+        else:
+            words = is_choice.groups() if is_choice else ()
+        meant = [
+            name
+            for word in words
+            for name in difflib.get_close_matches(word.partition("=")[0], known, n=1)
+        ]
+        hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
+        self.exit(
+            2, f"{self.prog}: error: {message}{hint}\n{self.prog} --help says more\n"
+        )
 
 
 def main(arguments=None) -> int:
@@ -83,14 +103,21 @@ def main(arguments=None) -> int:
             )
             return 2
     modules = find_commands()
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="roformer-keras", description="The Chinese RoFormer family in Keras 3."
     )
     parser.add_argument(
-        "--version", action=_Version, nargs=0, help="show the version and exit"
+        "-V", "--version", action=_Version, nargs=0, help="show the version and exit"
     )
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
     parsers = {name: _add_command(verbs, name, modules[name]) for name in modules}
+    if "_ARGCOMPLETE" in os.environ:
+        # The shell asks what may come next; this ends the process.
+        for name, verb in parsers.items():
+            _add_flags(verb, modules[name])
+        importlib.import_module("argcomplete").autocomplete(parser)
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
     if not words or words[0] not in parsers:
         # Shows the help, or what is wrong.
         parser.parse_args(words)

@@ -8,8 +8,9 @@ EXAMPLES = ("tokenize 床前明月光", "tokenize --decode '101 102'")
 
 
 def run(
-    texts: list[str],
+    texts: list[str] | None = None,
     *,
+    text: list[str] | None = None,
     source: str = "roformer-char",
     vocabulary: str | None = None,
     decode: bool = False,
@@ -20,22 +21,28 @@ def run(
 
     Args:
         texts: to tokenize; - is the lines of standard input.
+        text: the same as a flag, as other commands have it; may be repeated.
         decode: texts are ids: decode them.
         max_length: tokens to which texts are cut.
     """
+    words = [*(texts or ()), *(text or ())]
+    if not words:
+        raise ConfigurationError(
+            "there must be a text to tokenize, or - for the lines of standard input"
+        )
     tokenizer = load_tokenizer(source, vocabulary)
-    for text in read_texts(texts):
+    for line in read_texts(words):
         if decode:
-            print(tokenizer.decode(_parse_ids(text)))
+            print(tokenizer.decode(_parse_ids(line)))
             continue
-        ids, _ = tokenizer.encode(text, max_length=max_length)
+        ids, _ = tokenizer.encode(line, max_length=max_length)
         if not as_json:
             print(" ".join(map(str, ids)))
             continue
-        content = {"text": text, "token_ids": ids}
+        content = {"text": line, "token_ids": ids}
         if max_length is None:
-            content["tokens"] = tokenizer.tokenize(text)
-            content["offsets"] = tokenizer.offsets(text)
+            content["tokens"] = tokenizer.tokenize(line)
+            content["offsets"] = tokenizer.offsets(line)
         print(json_line(content))
 
 

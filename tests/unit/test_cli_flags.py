@@ -4,13 +4,16 @@ import argparse
 import ast
 import json
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 import typing
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-from common import give_stdin
+from common import ROOT, give_stdin
 from common import run_main as run
 
 import roformer_keras
@@ -37,6 +40,7 @@ RAY = (
 # Texts that are written have --batch-size.
 READS = f"{RAY} batch-tokens worker-engine"
 FLAGS = {
+    "completion": "",
     "convert": "config dtype format ignore model overwrite private quiet vocabulary",
     "download": "base-url folder quiet",
     "embed": f"{READS} config dtype fields format max-length no-normalize output "
@@ -82,7 +86,7 @@ FLAGS = {
     "worker-engine",
     "similarity": f"{READS} config fields format max-length output overwrite pair "
     "quiet source vocabulary",
-    "tokenize": "decode json max-length source vocabulary",
+    "tokenize": "decode json max-length source text vocabulary",
     "verify": "against bert4keras config json lengths published python quiet "
     "reference save-reference",
 }
@@ -159,6 +163,7 @@ RULES = {
     "num-workers patience piece-rows queue-size save-every top-k turn-tokens",
     "one of RoFormerCausalLM RoFormerSim": "model",
     "one of adamw lamb": "optimizer",
+    "one of bash zsh fish": "shell",
     "one of bert4keras transformers": "against",
     "one of cosent classification contrastive": "objective",
     f"one of {FORMATS}": "format",
@@ -282,10 +287,53 @@ def test_wrong_usage_is_exit_code_two(capsys):
     wrong = []
     for line, message in WRONG_LINES:
         code, out, err = run(*line.split(), capsys=capsys)
-        is_usage = err.startswith("usage: roformer-keras")
-        if (code, out, is_usage) != (2, "", True) or message not in err:
+        is_short = err.count("\n") == 2 and err.endswith(" --help says more\n")
+        if (code, out, is_short) != (2, "", True) or message not in err:
             wrong.append(f"{line}: {code}, {err}")
     assert wrong == []
+
+
+MEANT = [
+    ("embde x", "did you mean embed?"),
+    ("finetune text-clasification -o run", "did you mean text-classification?"),
+    ("embed x --batch-token 5 --ouptut y", "did you mean --output?"),
+    ("embed x --dtype bfloat", "did you mean bfloat16?"),
+    ("help embde", "did you mean embed?"),
+]
+
+
+@pytest.mark.parametrize(("line", "meant"), MEANT)
+def test_a_typo_is_told_what_was_meant(line, meant, capsys):
+    code, _, err = run(*line.split(), capsys=capsys)
+    assert code == 2 and meant in err
+
+
+def test_help_is_the_help_of_a_command(capsys):
+    for line, other in (("help", "--help"), ("help embed", "embed --help")):
+        assert run(*line.split(), capsys=capsys) == run(*other.split(), capsys=capsys)
+
+
+def test_texts_to_tokenize_by_flag_and_by_place(capsys):
+    expected = run("tokenize", "你好", "天", capsys=capsys)
+    for words in (("--text", "你好", "--text", "天"), ("你好", "--text", "天")):
+        assert run("tokenize", *words, capsys=capsys) == expected
+    assert run("tokenize", capsys=capsys)[0] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_commands_flags_and_choices(tmp_path):
+    script = tmp_path / "complete.sh"
+    script.write_text(
+        'complete_line() { COMP_LINE="$1" COMP_POINT=${#1} COMP_TYPE=9 _ARGCOMPLETE=1 '
+        "_ARGCOMPLETE_SUPPRESS_SPACE=1 _ARGCOMPLETE_IFS=' ' "
+        f"{sys.executable} -m roformer_keras 8>&1 9>/dev/null; }}\n"
+        'complete_line "roformer-keras em"; echo\n'
+        'complete_line "roformer-keras embed --dt"; echo\n'
+        'complete_line "roformer-keras embed --dtype "; echo\n'
+    )
+    found = subprocess.run(["bash", script], capture_output=True, text=True, cwd=ROOT)
+    assert found.stdout.split("\n")[:3] == ["embed", "--dtype", "float32 bfloat16"]
 
 
 # === From flags to settings ===

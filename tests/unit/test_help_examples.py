@@ -66,7 +66,7 @@ def test_the_examples_of_the_help_run(tmp_path, monkeypatch, capsys):
             elif not any(end in err for end in ENDS):
                 wrong.append((example, code, out, err))
     assert wrong == []
-    assert completed == {"convert", "inspect", "port", "tokenize"}
+    assert completed == {"completion", "convert", "inspect", "port", "tokenize"}
     assert count > 35
 
 
