@@ -267,5 +267,6 @@ class _JoinedWrites:
 
     def _send(self):
         parts, self._parts, self._size = self._parts, [], 0
-        if parts:
+        # Its client may have gone since the last write.
+        if parts and not self._transport.is_closing():
             self._transport.write(b"".join(parts))

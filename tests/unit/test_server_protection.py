@@ -5,6 +5,7 @@ import contextlib
 import socket
 import threading
 import time
+from unittest.mock import Mock
 
 import pytest
 import uvicorn
@@ -89,6 +90,24 @@ def test_head_and_body_of_an_answer_are_one_packet():
     asyncio.run(ask())
     (packet,) = sent
     assert packet.startswith(b"HTTP/1.1 200") and packet.endswith(b"\r\n\r\nok")
+
+
+def test_nothing_is_sent_to_a_client_that_has_gone():
+    """uvloop raises where asyncio is silent, in a callback that nobody awaits."""
+    transport, errors = Mock(), []
+
+    async def ask():
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: errors.append(context))
+        joined = protection._JoinedWrites(transport, loop)
+        for is_gone in (False, True):
+            transport.is_closing.return_value = is_gone
+            joined.write(b"part")
+            await asyncio.sleep(0.01)
+
+    asyncio.run(ask())
+    transport.write.assert_called_once_with(b"part")
+    assert errors == []
 
 
 @pytest.mark.parametrize(
