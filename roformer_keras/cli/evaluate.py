@@ -10,6 +10,7 @@ from roformer_keras.cli.texts import json_line, print_json
 from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.types import Engine
 
+FILES = ("file",)
 EXAMPLES = (
     "evaluate reviews held-out.tsv",
     "evaluate reviews held-out.tsv --json -o report",

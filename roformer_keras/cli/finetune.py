@@ -11,6 +11,7 @@ from roformer_keras.cli.terminal import remark_source, shows_progress, training
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.training.process_settings import Processes
 
+FILES = ("train", "valid", "test")
 EXAMPLES = (
     "finetune text-classification --train reviews.tsv --valid held-out.tsv -o reviews",
     "finetune text-regression --train pairs.tsv --pairs --holdout 0.1 --lora-rank 8 "

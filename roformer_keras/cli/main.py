@@ -4,7 +4,8 @@ Each module of this folder with a function `run` is a command of the module's na
 arguments are operands and flags, see `cli.flags`; its docstring is the help. Optional:
 `EXAMPLES`, lines after the help; `SETTINGS`, the full name of a dataclass whose fields
 are flags too; `TABLES`, more such dataclasses by the name of a table; `OPTIONS`, such
-dataclasses that no file of settings holds, a verb among them.
+dataclasses that no file of settings holds, a verb among them; `FILES`, arguments that
+are files to read.
 
 Exit codes: 0 done; 1 `verify` found a difference; 2 wrong usage, source, configuration
 or vocabulary; 3 weights that are missing, misfit or corrupt; 4 output not written;
@@ -27,6 +28,7 @@ from roformer_keras import cli
 from roformer_keras.backend import UNUSED_BY_COMMANDS, starting
 from roformer_keras.cli import interrupts
 from roformer_keras.cli.flags import add_flags, find_class, show_hint
+from roformer_keras.cli.paths import check_paths
 from roformer_keras.cli.terminal import remark_source
 from roformer_keras.errors import OutputError, RoFormerError, printable
 from roformer_keras.extras import installed_version
@@ -130,6 +132,7 @@ def main(arguments=None) -> int:
         remark_source(source.default)
     with interrupts.watched(), starting(hidden):
         try:
+            check_paths(options, getattr(modules[words[0]], "FILES", ()))
             code = run(**options) or 0
             sys.stdout.flush()
         except (Exception, KeyboardInterrupt) as error:

@@ -6,6 +6,7 @@ from roformer_keras.cli import layouts, verbs
 from roformer_keras.cli.terminal import start_backend
 from roformer_keras.cli.texts import check_ending, check_one_input
 
+FILES = ("file",)
 EXAMPLES = (
     "predict reviews --text 今天天气不错",
     "predict reviews texts.txt -o answers.jsonl",

@@ -10,6 +10,7 @@ from roformer_keras.cli.terminal import shows_progress, training
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.training.process_settings import Processes
 
+FILES = ("files",)
 EXAMPLES = (
     "pretrain mlm corpus.txt -o run --source roformer-char --steps 100",
     "pretrain lm poems.jsonl.gz -o run --fields lines --num-layers 2",

@@ -343,6 +343,9 @@ def settings_of(line, monkeypatch, capsys):
     """The settings that a training would get; nothing is trained."""
     all_settings = []
     with monkeypatch.context() as patch:
+        # Its files are not there.
+        main = sys.modules["roformer_keras.cli.main"]
+        patch.setattr(main, "check_paths", lambda *arguments: None)
         for command in (pretrain, finetune):
 
             def spy(*arguments, read=command.read_settings):
