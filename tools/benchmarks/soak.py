@@ -100,7 +100,10 @@ class Soak:
         ask = self.ask_gpt if number else self.ask_sim
         async with httpx.AsyncClient(base_url=url, timeout=HTTPX_TIMEOUT) as client:
             while time.monotonic() < self.end:
-                await ask(client, draw)
+                try:
+                    await ask(client, draw)
+                except httpx.TransportError as error:
+                    self.counts["connection", type(error).__name__] += 1
 
     async def post(self, client, route, body):
         answer = await client.post(route, json=body)
