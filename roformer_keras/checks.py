@@ -11,6 +11,7 @@ Training(dropout=2)
 """
 
 import dataclasses
+import difflib
 import functools
 import json
 import math
@@ -18,13 +19,14 @@ import os
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
 
 from roformer_keras.errors import ConfigurationError, SourceError, errors_at
+from roformer_keras.other_names import NAMES
 
 # Of a TOML file: characters, and dots in a line.
 _MAX_TOML, _MAX_DOTS = 2**18, 2000
@@ -126,37 +128,32 @@ def check_instance(name: str, value, kind: type, hint: str | None = None) -> Non
         )
 
 
-# Names of bert4keras -> what to use here.
-_OF_BERT4KERAS = {
-    "application": "the class, such as RoFormerCausalLM",
-    "attention_dropout_rate": "attention_dropout=",
-    "dropout_rate": "dropout=",
-    "end_id": "stop_tokens=",
-    "maxlen": "max_new_tokens=, or max_length= of a text",
-    "minlen": "min_new_tokens=",
-    "segment_vocab_size": "num_segments=",
-    "topk": "top_k=",
-    "topp": "top_p=",
-    "with_mlm": "the class RoFormerMaskedLM",
-    "with_pool": "pooler_activation=",
-}
+def check_names(
+    owner: str, noun: str, names: Iterable[str], known: Collection[str]
+) -> None:
+    """Raises ConfigurationError unless all names are known to their owner.
 
-
-def check_names(owner: str, noun: str, names: Iterable[str], known) -> None:
-    """Raises ConfigurationError unless all names are known to their owner."""
+    The hint has the names of this library for those of others, and the nearest ones.
+    """
     unknown = sorted(set(map(str, names)) - set(known))
-    if unknown:
-        hints = [
-            f"{name}= of bert4keras is {_OF_BERT4KERAS[name]} here"
-            for name in reversed(unknown)
-            if name in _OF_BERT4KERAS
-        ]
+    if not unknown:
+        return
+    hints, unexplained = [], []
+    for name in reversed(unknown):
+        library = next((title for title in NAMES if name in NAMES[title]), None)
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+        if library is not None:
+            hints.append(f"{name}= of {library} is {NAMES[library][name]} here")
+        elif near:
+            hints.append(f"did you mean {near[0]}= for {name}=?")
+        else:
+            unexplained.append(name)
+    shown = f"; it has {', '.join(known) or 'none'}" if unexplained else ""
+    if len(hints) < len(unknown) or not hints:
         hints.append(f"leave out {', '.join(f'{name}=' for name in unknown)}")
-        raise ConfigurationError(
-            f"{owner} has no {noun} {', '.join(unknown)}; it has "
-            f"{', '.join(known) or 'none'}",
-            hint="; ".join(hints),
-        )
+    raise ConfigurationError(
+        f"{owner} has no {noun} {', '.join(unknown)}{shown}", hint="; ".join(hints)
+    )
 
 
 def _is_finite(value):

@@ -229,7 +229,7 @@ def _listed(module):
                 names += [found.asname for found in node.names if found.asname]
             case ast.ClassDef() | ast.FunctionDef():
                 names.append(node.name)
-            case ast.AnnAssign(target=ast.Name(id=name)) if name != "__all__":
+            case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("__"):
                 names.append(name)
     return names
 

@@ -6,12 +6,11 @@ from roformer_keras.cli import layouts, verbs
 from roformer_keras.cli.terminal import start_backend
 from roformer_keras.cli.texts import check_ending, check_one_input
 
-FILES = ("file",)
 EXAMPLES = (
     "predict reviews --text 今天天气不错",
     "predict reviews texts.txt -o answers.jsonl",
 )
-VERB = "roformer_keras.verbs.predict.Predict"
+VERB, FILES = "roformer_keras.verbs.predict.Predict", ("file",)
 OPTIONS, TABLES = (VERB, layouts.TRAINED, layouts.JOB), verbs.TABLES
 
 

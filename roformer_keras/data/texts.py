@@ -1,7 +1,9 @@
 """Texts and labels of any container, checked."""
 
+import functools
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +17,20 @@ from roformer_keras.data.tables import (
 )
 from roformer_keras.data.tagged import join_row
 from roformer_keras.errors import ConfigurationError
+
+_Function = TypeVar("_Function", bound=Callable)
+
+
+def one_or_many(answer: _Function) -> _Function:
+    """Makes a method that answers texts give the one answer of a single str."""
+
+    @functools.wraps(answer)
+    def answer_one(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(x, str):
+            return answer(self, [x], *args, **kwargs)[0]
+        return answer(self, x, *args, **kwargs)
+
+    return answer_one  # type: ignore[return-value]
 
 
 def as_texts(

@@ -13,7 +13,7 @@ from roformer_keras.checks import (
     check_path,
 )
 from roformer_keras.data.rows import TOKENS_PER_BATCH
-from roformer_keras.data.vectors import embed_rows
+from roformer_keras.data.vectors import embed_rows, takes_other_names
 from roformer_keras.engines.programs import OpenVINOProgram
 from roformer_keras.errors import ConfigurationError, Hint, errors_at
 from roformer_keras.extras import import_extra
@@ -187,6 +187,7 @@ class ServedEncoder:
         bfloat16 = self.metadata["int8"] if bfloat16 is None else bfloat16
         self._run = load_exported(folder, self.metadata["format"], bfloat16, trust)
 
+    @takes_other_names
     def encode(
         self,
         texts: str | Sequence[str] | Iterable[str],

@@ -13,6 +13,7 @@ from roformer_keras.checks import (
     check_integer,
     check_path,
 )
+from roformer_keras.data.vectors import embed_rows, takes_other_names
 from roformer_keras.engines.programs import OpenVINOProgram
 from roformer_keras.errors import ConfigurationError, Hint, SourceError, errors_at
 from roformer_keras.generation import generate as writing
@@ -108,6 +109,7 @@ class ServedGenerator:
     def text_tokenizer(self) -> RoFormerTokenizer:
         return self.tokenizer
 
+    @takes_other_names
     def encode(
         self,
         texts: str | Iterable[str],
@@ -130,7 +132,6 @@ class ServedGenerator:
             ConfigurationError: the export is of a model without vectors.
         """
         from roformer_keras.data.rows import TOKENS_PER_BATCH
-        from roformer_keras.data.vectors import embed_rows
 
         self._check_engine(engine)
         paraphrasing.check_vectors(self)

@@ -14,6 +14,7 @@ from typing import Any
 
 import keras
 
+from roformer_keras.checks import check_names
 from roformer_keras.config import ConfigSource, RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.weights import (
@@ -48,6 +49,7 @@ def loaded_task(
         if max_length is not None:
             options["max_length"] = max_length
         names = inspect.signature(cls.__init__).parameters
+        _check_arguments(cls, names, options)
         arguments = {name: options.pop(name) for name in names if name in options}
         is_saved = checkpoint.model == cls.__name__
         if is_saved:
@@ -63,6 +65,15 @@ def loaded_task(
         if is_saved:
             _read_head(model, checkpoint)
     return model
+
+
+def _check_arguments(cls, names, options):
+    """Raises ConfigurationError unless all have a place in a task or its backbone."""
+    own = [name for name in names if name not in ("self", "backbone", "kwargs")]
+    places = (RoFormerBackbone.from_preset, RoFormerConfig)
+    others = [name for place in places for name in inspect.signature(place).parameters]
+    known = [name for name in (*own, *others) if name not in ("source", "changes")]
+    check_names(cls.__name__, "argument", options, dict.fromkeys(known))
 
 
 def _refuse_causal(cls, checkpoint):

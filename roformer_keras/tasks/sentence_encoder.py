@@ -11,7 +11,11 @@ from keras import ops
 from roformer_keras.checks import check_choice, check_number
 from roformer_keras.data.rows import GroupRows, Rows
 from roformer_keras.data.texts import as_numbers
-from roformer_keras.data.vectors import pair_cosines, unit_rows
+from roformer_keras.data.vectors import (
+    pair_cosines,
+    takes_other_names,
+    unit_rows,
+)
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.pairs import PairCosines, PairFeatures
 from roformer_keras.losses import CoSENT, SupervisedContrastive
@@ -287,6 +291,7 @@ class RoFormerSentenceEncoder(TextTask):
         self, texts: Texts, *, normalize: bool = True, **kwargs: Any
     ) -> np.ndarray: ...
 
+    @takes_other_names
     def encode(
         self, texts: Texts, *, normalize: bool = True, **kwargs: Any
     ) -> np.ndarray | Iterator[np.ndarray]:

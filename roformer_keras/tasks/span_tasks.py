@@ -9,6 +9,7 @@ from keras import ops
 
 from roformer_keras.checks import check_instance, is_integer
 from roformer_keras.data.tagged import TokenTags
+from roformer_keras.data.texts import one_or_many
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.baselines import Baseline, CharacterTags
@@ -113,6 +114,7 @@ class SpanTask(TextTask):
     @overload
     def extract(self, x: Texts, **kwargs: Any) -> list[list[Span]]: ...
 
+    @one_or_many
     def extract(self, x: Texts, **kwargs: Any) -> Any:
         """The spans in each text, by start.
 

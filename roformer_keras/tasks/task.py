@@ -29,7 +29,7 @@ from roformer_keras.data.tables import (
     text_columns,
 )
 from roformer_keras.data.tagged import row_tokens, token_tags
-from roformer_keras.data.texts import as_texts, raw_rows
+from roformer_keras.data.texts import as_texts, one_or_many, raw_rows
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import run_model
 from roformer_keras.models import RoFormerBackbone
@@ -309,6 +309,7 @@ class TextTask(PresetModel):
         callbacks: Any = None,
     ) -> Any: ...
 
+    @one_or_many
     def predict(
         self,
         x: Texts,
@@ -325,10 +326,10 @@ class TextTask(PresetModel):
         Texts are computed in batches of similar length, while the next are tokenized.
 
         Args:
-            x: texts as in `as_texts`; a finite `tf.data.Dataset` or a `PyDataset` of
-                them, with or without labels; an iterator of rows, which need not fit
-                into memory: 2,048 are read from it at a time; or what Keras's own
-                `predict` takes, with dicts of ids.
+            x: texts as in `as_texts`, or one str; a finite `tf.data.Dataset` or a
+                `PyDataset` of them, with or without labels; an iterator of rows, which
+                need not fit into memory: 2,048 are read from it at a time; or what
+                Keras's own `predict` takes, with dicts of ids.
             batch_size: int. Maximum rows of a batch; any number that
                 `batch_tokens` has room for if not given.
             batch_tokens: int. Maximum tokens, padding included, that are computed
@@ -340,8 +341,8 @@ class TextTask(PresetModel):
 
         Returns:
             Outputs of the texts: an array `(texts, ...)`; or, if outputs have the
-            length of the text, a list of arrays without padding. For an iterator an
-            iterator of the outputs.
+            length of the text, a list of arrays without padding. For one str its
+            output, for an iterator an iterator of the outputs.
 
         Raises:
             ConfigurationError: texts break a rule; names the row. Or `steps` or

@@ -9,6 +9,7 @@ from keras import ops
 
 from roformer_keras.checks import check_flag
 from roformer_keras.data.rows import Rows
+from roformer_keras.data.texts import one_or_many
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.baselines import (
@@ -289,6 +290,7 @@ class RoFormerTextClassifier(VectorTask):
         self, x: Texts, *, probabilities: bool, **kwargs: Any
     ) -> list[Any] | np.ndarray: ...
 
+    @one_or_many
     def classify(
         self,
         x: Texts,

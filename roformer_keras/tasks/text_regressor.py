@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from roformer_keras.data.rows import Rows
-from roformer_keras.data.texts import as_numbers
+from roformer_keras.data.texts import as_numbers, one_or_many
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.baselines import (
     SIMILARITIES,
@@ -122,6 +122,7 @@ class RoFormerTextRegressor(VectorTask):
     @overload
     def regress(self, x: Texts, **kwargs: Any) -> np.ndarray: ...
 
+    @one_or_many
     def regress(self, x: Texts, **kwargs: Any) -> Any:
         """A number for each text: float32 `(texts,)`.
 

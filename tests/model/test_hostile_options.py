@@ -224,7 +224,7 @@ def test_settings_that_do_not_fit_the_task_or_the_source(settings, tmp_path):
         (({"num_classes": 10**10}, {}, {}), "classes must be 10000000000 different"),
         (({"classes": ["好"] * 2}, {}, {}), "classes must be 2 different names, got"),
         (({"pooling": "max"}, {}, {}), "pooling must be one of 'first', 'mean', got"),
-        (({}, {"colour": 1}, {}), "RoFormerConfig has no field colour; it has"),
+        (({}, {"colour": 1}, {}), "RoFormerTextClassifier has no argument colour; it"),
         (({}, {"dropout": "x"}, {}), "dropout must be a number in [0, 1), got 'x'"),
         (({}, {}, {"holdout": 0.5, "monitor": "x"}), monitor),
         (

@@ -33,7 +33,7 @@ LAYERS = (
     "compiled config io optimizers",
     "schedules",
     "backend checks extras losses processes",
-    "errors progress quirks registry types",
+    "errors other_names progress quirks registry types",
 )
 RANKS = {
     unit: rank for rank, units in enumerate(LAYERS[::-1]) for unit in units.split()

@@ -157,6 +157,23 @@ def test_names_of_bert4keras_have_the_name_here_as_a_hint():
     assert caught.value.hint == "leave out colour="
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("num_labels", "num_labels= of Transformers is num_classes=, or classes= with"),
+        ("max_seq_length", "of sentence-transformers is max_length= here"),
+        ("labels", "labels= of Keras-Hub is classes= here"),
+        ("num_clases", "did you mean num_classes= for num_clases=?"),
+    ],
+)
+def test_names_of_others_and_typing_errors_have_the_right_name_as_a_hint(name, hint):
+    with pytest.raises(ConfigurationError, match=f"no argument {name}") as caught:
+        check_names("Task", "argument", [name], ["num_classes", "dropout"])
+    assert hint in caught.value.hint
+    # A name that is here needs no list of all.
+    assert "it has" not in caught.value.message
+
+
 def test_from_dict_names_a_missing_field():
     fields = {name: value for name, value in BASE.items() if name != "num_heads"}
     with pytest.raises(ConfigurationError, match="num_heads"):

@@ -1,0 +1,50 @@
+"""Names of other libraries for what this one calls otherwise, which errors tell."""
+
+# Library -> its names -> what to use here.
+NAMES = {
+    "bert4keras": {
+        "application": "the class, such as RoFormerCausalLM",
+        "attention_dropout_rate": "attention_dropout=",
+        "dropout_rate": "dropout=",
+        "end_id": "stop_tokens=",
+        "maxlen": "max_new_tokens=, or max_length= of a text",
+        "minlen": "min_new_tokens=",
+        "segment_vocab_size": "num_segments=",
+        "topk": "top_k=",
+        "topp": "top_p=",
+        "with_mlm": "the class RoFormerMaskedLM",
+        "with_pool": "pooler_activation=",
+    },
+    "Transformers": {
+        "attention_probs_dropout_prob": "attention_dropout=",
+        "hidden_act": "activation=",
+        "hidden_dropout_prob": "dropout=",
+        "hidden_size": "hidden_dim=",
+        "id2label": "classes=, a list of names",
+        "intermediate_size": "intermediate_dim=",
+        "label2id": "classes=, a list of names",
+        "layer_norm_eps": "layer_norm_epsilon=",
+        "max_position_embeddings": "not needed: positions have no table",
+        "num_attention_heads": "num_heads=",
+        "num_hidden_layers": "num_layers=",
+        "num_labels": "num_classes=, or classes= with their names",
+        "problem_type": "multi_label=",
+        "torch_dtype": "dtype=",
+        "vocab_size": "vocabulary_size=",
+    },
+    "sentence-transformers": {
+        "convert_to_numpy": "not needed: vectors are NumPy arrays",
+        "convert_to_tensor": "not needed: make a tensor of the array",
+        "device": "not needed: the backend chooses it",
+        "max_seq_length": "max_length=",
+        "normalize_embeddings": "normalize=",
+        "show_progress_bar": "verbose=",
+        "truncate_dim": "a slice of the vectors",
+    },
+    "Keras-Hub": {
+        "labels": "classes=",
+        "load_weights": "the constructor: from_preset always loads them",
+        "preprocessor": "tokenizer=, and max_length=",
+        "sequence_length": "max_length=",
+    },
+}
