@@ -14,7 +14,8 @@ def run(
 
     Args:
         names: see `list`.
-        folder: where to (default: ./checkpoints).
+        folder: where to (default: roformer-keras in the cache of the user, or
+            $ROFORMER_KERAS_CHECKPOINTS).
         base_url: of a mirror.
     """
     from roformer_keras.hub.download import download

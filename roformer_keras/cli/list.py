@@ -1,13 +1,12 @@
 """`roformer-keras list`."""
 
 from roformer_keras.cli.texts import print_json
-from roformer_keras.hub.catalog import CATALOG, SHIPPED, checkpoints_folder
+from roformer_keras.hub.catalog import CATALOG, SHIPPED, downloaded
 
 
 def run(*, as_json: bool = False) -> None:
     """List the released checkpoints, and those of this package."""
-    folder = checkpoints_folder()
-    here = {entry.name: (folder / f"{entry.name}.zip").is_file() for entry in CATALOG}
+    here = {entry.name: downloaded(entry.name) is not None for entry in CATALOG}
     if as_json:
         released = [{**e.to_dict(), "downloaded": here[e.name]} for e in CATALOG]
         shipped = [{**e.to_dict(), "downloaded": True} for e in SHIPPED]

@@ -226,6 +226,10 @@ _SHIPPED_BY_NAME = {
 }
 
 
+# Downloads of earlier versions are in this folder of the one where a program runs.
+_FORMER = Path("checkpoints")
+
+
 def find(name: str) -> CatalogEntry:
     """The released entry of that name; `.zip` may follow it.
 
@@ -260,8 +264,26 @@ def download_url(name: str, base_url: str | None = None) -> str:
 
 
 def checkpoints_folder() -> Path:
-    """Folder of downloads: `$ROFORMER_KERAS_CHECKPOINTS`, else `checkpoints`."""
-    return Path(os.environ.get("ROFORMER_KERAS_CHECKPOINTS") or "checkpoints")
+    """Folder of downloads, the same wherever a program runs.
+
+    It is `$ROFORMER_KERAS_CHECKPOINTS`, else `roformer-keras` in `$XDG_CACHE_HOME`, or
+    in `.cache` of the user's folder.
+    """
+    if chosen := os.environ.get("ROFORMER_KERAS_CHECKPOINTS"):
+        return Path(chosen)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
+    # The specification ignores a relative one.
+    return (cache if cache.is_absolute() else Path.home() / ".cache") / "roformer-keras"
+
+
+def downloaded(name: str) -> Path | None:
+    """The zip of a released checkpoint, if one was downloaded; it may be damaged.
+
+    Args:
+        name: of the catalogue, without `.zip`.
+    """
+    places = (folder / f"{name}.zip" for folder in (checkpoints_folder(), _FORMER))
+    return next((path for path in places if path.is_file()), None)
 
 
 def resolve(
@@ -315,7 +337,9 @@ def resolve(
         entry = find(path.name)
     except SourceError as error:
         raise SourceError(f"no file or folder {path} here, and {error}") from None
-    folder = Path(checkpoints) if checkpoints is not None else checkpoints_folder()
+    if checkpoints is None and (found := downloaded(entry.name)) is not None:
+        return found
+    folder = checkpoints_folder() if checkpoints is None else Path(checkpoints)
     archive = folder / f"{entry.name}.zip"
     if archive.exists():
         return archive

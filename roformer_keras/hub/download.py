@@ -20,7 +20,12 @@ from roformer_keras.errors import (
     RoFormerError,
     SourceError,
 )
-from roformer_keras.hub.catalog import checkpoints_folder, download_url, find
+from roformer_keras.hub.catalog import (
+    checkpoints_folder,
+    download_url,
+    downloaded,
+    find,
+)
 from roformer_keras.io.atomic import output_errors, replacing
 from roformer_keras.io.journal import (
     AppendedFile,
@@ -95,9 +100,12 @@ def download(
             f"warning: {url} is not encrypted, so anyone on the way can replace the "
             "file: use https",
         )
-    folder = Path(folder) if folder is not None else checkpoints_folder()
+    found = downloaded(name) if folder is None else None
+    if found is not None and _is_whole(found, verbose):
+        return found
+    folder = checkpoints_folder() if folder is None else Path(folder)
     target = folder / f"{name}.zip"
-    if _is_whole(target, verbose):
+    if target != found and _is_whole(target, verbose):
         return target
     with output_errors(folder, "nothing was downloaded"):
         folder.mkdir(parents=True, exist_ok=True)

@@ -25,6 +25,7 @@ DATA = SHARED / "data"
 def environment(tmp_path, monkeypatch):
     monkeypatch.delenv("ROFORMER_KERAS_CHECKPOINTS", raising=False)
     monkeypatch.delenv("ROFORMER_KERAS_BASE_URL", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
 
@@ -119,7 +120,10 @@ def test_find():
 
 def test_places(monkeypatch):
     assert download_url(BASE) == find(BASE).url
-    assert checkpoints_folder() == Path("checkpoints")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    assert checkpoints_folder() == Path("/cache/roformer-keras")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert checkpoints_folder() == Path.home() / ".cache" / "roformer-keras"
     monkeypatch.setenv("ROFORMER_KERAS_BASE_URL", "http://mirror/a/")
     monkeypatch.setenv("ROFORMER_KERAS_CHECKPOINTS", "/data/zips")
     assert download_url(BASE) == f"http://mirror/a/{BASE}.zip"
@@ -158,12 +162,24 @@ def test_resolve_finds_a_download(tmp_path, monkeypatch):
     assert resolve(f"{BASE}.zip") == archive
 
 
+def test_downloads_of_earlier_versions_are_found(tmp_path):
+    former = tmp_path / "checkpoints" / f"{BASE}.zip"
+    former.parent.mkdir()
+    former.touch()
+    assert resolve(BASE) == former.relative_to(tmp_path)
+    # One in the cache comes first.
+    archive = checkpoints_folder() / f"{BASE}.zip"
+    archive.parent.mkdir(parents=True)
+    archive.touch()
+    assert resolve(BASE) == archive
+
+
 def test_resolve_says_what_to_fetch_and_where_to_put_it(tmp_path):
     with pytest.raises(SourceError) as caught:
         resolve(BASE)
     text = str(caught.value)
     assert f"`roformer-keras download {BASE}`" in text
     assert find(BASE).url in text
-    assert text.endswith(str(tmp_path / "checkpoints" / f"{BASE}.zip"))
+    assert text.endswith(str(tmp_path / "cache" / "roformer-keras" / f"{BASE}.zip"))
     with pytest.raises(SourceError, match=r"no file or folder rofrmer here, and 'rof"):
         resolve("rofrmer")

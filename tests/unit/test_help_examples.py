@@ -37,6 +37,9 @@ FILES = {
     "ner.bio": ["他 O", "在 O", "北 B-地", "京 I-地", ""] * 8,
 }
 
+# Of trainings, which are not looked into before a backend is there.
+FOLDERS = ("reviews", "run/preset")
+
 
 def test_the_examples_of_the_help_run(tmp_path, monkeypatch, capsys):
     (tmp_path / "shipped").mkdir()
@@ -48,6 +51,8 @@ def test_the_examples_of_the_help_run(tmp_path, monkeypatch, capsys):
     for module in [name for name in sys.modules if ".bert4keras" in name]:
         # Imported by a test of another tier, with Keras.
         monkeypatch.delitem(sys.modules, module)
+    for folder in FOLDERS:
+        (tmp_path / folder).mkdir(parents=True)
     for name, lines in FILES.items():
         write_lines(tmp_path / name, lines)
     with gzip.open("poems.jsonl.gz", "wt", encoding="utf-8") as file:
