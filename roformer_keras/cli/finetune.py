@@ -7,7 +7,12 @@ from pathlib import Path
 from roformer_keras.checks import read_fields
 from roformer_keras.cli.flags import Count, merge_flags
 from roformer_keras.cli.processes import train_together
-from roformer_keras.cli.terminal import remark_source, shows_progress, training
+from roformer_keras.cli.terminal import (
+    remark,
+    remark_source,
+    shows_progress,
+    training,
+)
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.training.process_settings import Processes
 
@@ -79,6 +84,11 @@ def run(
     report = Path(output, "report.txt")
     if report.is_file() and not is_quiet:
         print(report.read_text(encoding="utf-8"), file=sys.stderr)
+    if not (settings.valid or settings.test or settings.holdout or is_quiet):
+        remark(
+            "no rows were held out, so nothing tells how good the model is: give "
+            "--valid, --test, or --holdout 0.1"
+        )
     if process_id == 0:
         print(Path(output, "preset"))
 

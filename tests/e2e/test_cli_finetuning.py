@@ -52,6 +52,9 @@ def trainings(tmp_path, monkeypatch):
         "roformer_keras.training.recipes.finetune_recipe", finetune_recipe
     )
     monkeypatch.chdir(tmp_path)
+    # They are there, and nobody reads them.
+    for name in ("a.tsv", "a.txt", "p"):
+        Path(name).touch()
     return calls
 
 
@@ -61,20 +64,22 @@ FINETUNE = "finetune text-classification --train a.tsv --source p -o run"
 def test_finetune_prints_a_report_and_a_preset(trainings, monkeypatch, capsys):
     monkeypatch.setattr(finetune, "shows_progress", lambda quiet: not quiet)
     for flags, expected in (
-        ("", "accuracy 1\n\n"),
+        ("--test a.tsv", "accuracy 1\n\n"),
         ("--quiet --overwrite --holdout 0.25", ""),
     ):
         shown = run_main(*FINETUNE.split(), *flags.split(), capsys=capsys)
         assert shown == (0, "run/preset\n", expected)
     content = {"task": "text-classification", "train": "a.tsv", "source": "p"}
     assert [settings for settings, _ in trainings] == [
-        FinetuningSettings(**content),
+        FinetuningSettings(**content, test="a.tsv"),
         FinetuningSettings(**content, holdout=0.25),
     ]
     for (_, options), is_quiet in zip(trainings, (False, True), strict=True):
         assert (options["verbose"], options["overwrite"]) == (not is_quiet, is_quiet)
         # It ends a training at a signal that a library has lost.
         assert len(options["callbacks"]) == 1
+    _, _, err = run_main(*FINETUNE.split(), capsys=capsys)
+    assert "roformer-keras: no rows were held out, so nothing tells how good" in err
     line = FINETUNE.replace("--source p", "")
     _, _, err = run_main(*line.split(), capsys=capsys)
     assert err.startswith("roformer-keras: using roformer-char, a small checkpoint")
