@@ -30,11 +30,11 @@ from roformer_keras.errors import (
 from roformer_keras.io.archive import looks_like_zip
 from roformer_keras.io.blob import HDF5_MAGIC, HEAD_SIZE, Blob
 from roformer_keras.io.hdf5 import hdf5_datasets, open_hdf5
-from roformer_keras.io.json_file import parse_json, read_json
+from roformer_keras.io.json_file import read_json
 from roformer_keras.io.pytorch import open_pytorch
 from roformer_keras.io.safetensors_file import open_safetensors
 from roformer_keras.io.sources import SourceFiles
-from roformer_keras.io.tensor import Tensor
+from roformer_keras.io.tensor import Tensor, check_names
 from roformer_keras.io.vocabulary import read_vocabulary
 
 _WORDS = "roformer.embeddings.word_embeddings.weight"
@@ -110,7 +110,7 @@ def _are_equal(first, second):
 
 def _check_positions(tensor, label):
     columns = tensor.shape[1] if len(tensor.shape) == 2 else 1
-    if columns % 2 == 0 and columns <= _MAX_HEAD_SIZE:
+    if columns % 2 == 0 and 0 < columns <= _MAX_HEAD_SIZE:
         positions = tensor.read().astype("float32")
         bar = 1e-4 if tensor.dtype in ("float32", "float64") else 1e-2
         if np.abs(positions - position_table(*tensor.shape)).max(initial=0) <= bar:
@@ -151,7 +151,7 @@ def open_weights(files: SourceFiles, stack: ExitStack) -> dict[str, Tensor]:
     if "index" not in files.parts:
         return _open_file(files.parts["weights"], stack)
     blob = files.parts["index"]
-    index = parse_json(blob.read(), blob.label).get("weight_map")
+    index = read_json(blob).get("weight_map")
     if not isinstance(index, dict) or not all(
         isinstance(name, str) for name in index.values()
     ):
@@ -159,15 +159,18 @@ def open_weights(files: SourceFiles, stack: ExitStack) -> dict[str, Tensor]:
             f"{blob.label} must have a weight_map from tensors to files: download it "
             "again"
         )
+    check_names(index, blob.label)
     tensors: dict[str, Tensor] = {}
-    for name in sorted(set(index.values())):
+    listed_in: dict[str, set[str]] = {}
+    for tensor, name in index.items():
+        listed_in.setdefault(name, set()).add(tensor)
+    for name, listed in sorted(listed_in.items()):
         if name not in files.parts or not _SHARD.fullmatch(name):
             raise SourceError(
                 f"{blob.label} names {name[:80]!r}, and next to it there is no such "
                 "shard: download the missing file"
             )
         part = _open_file(files.parts[name], stack)
-        listed = {tensor for tensor, file in index.items() if file == name}
         if wrong := sorted(listed ^ part.keys()):
             where = "in the index only" if wrong[0] in listed else "in the shard only"
             raise CheckpointError(
@@ -271,7 +274,7 @@ def huggingface_tokenizer(parts: Mapping[str, Blob]) -> dict[str, Any]:
     saved: dict[str, Any] = {}
     if "vocabulary" in parts:
         saved["vocabulary"] = tuple(
-            read_vocabulary(parts["vocabulary"].read(), parts["vocabulary"].label)
+            read_vocabulary(parts["vocabulary"].read_small(), parts["vocabulary"].label)
         )
     elif "tokenizer_file" in parts:
         blob = parts["tokenizer_file"]

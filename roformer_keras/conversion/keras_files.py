@@ -193,7 +193,7 @@ def _preset_sums(files):
         # A tokenizer may have been added by hand.
         if role in files.parts and (role != "tokenizer" or name in sums):
             blob = files.parts[role]
-            check_content(blob.read(), name, sums, blob.label)
+            check_content(blob.read_small(), name, sums, blob.label)
     return sums
 
 

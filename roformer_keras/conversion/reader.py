@@ -291,7 +291,8 @@ def _dequantize(label, found, config):
 
 def _table(label, found, config):
     """The weight table, unless a hostile number of layers would make it endless."""
-    if config.num_layers > len(found.tensors):
+    # None has fewer than six.
+    if 4 * config.num_layers > len(found.tensors):
         raise CheckpointError(
             f"{label}: the configuration has {config.num_layers:,} layers, but there "
             f"are only {len(found.tensors)} tensors"
@@ -314,7 +315,7 @@ def open_bundle(files: SourceFiles) -> TensorBundleReader:
     shards = [
         blob for role, blob in sorted(files.parts.items()) if role.startswith("data-")
     ]
-    return TensorBundleReader(files.parts["index"].read(), shards, files.label)
+    return TensorBundleReader(files.parts["index"].read_small(), shards, files.label)
 
 
 @contextmanager
@@ -400,6 +401,11 @@ def _open_hdf5(files, stack):
                 # A nested model is one group, where the weight's name has the layer.
                 layer = group_name if is_layer else weight_name.split("/")[0]
                 name = f"{group_name}/{weight_name}"
+                if name in by_name:
+                    raise CheckpointError(
+                        f"{blob.label} names {name[:200]!r} twice: it is damaged, save "
+                        "or download it again"
+                    )
                 tensor = hdf5_tensor(blob, name, group[weight_name])
                 by_name[name] = (layer, count[layer]), tensor
                 count[layer] += 1

@@ -16,7 +16,7 @@ from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.huggingface_config import MAX_POSITIONS
 from roformer_keras.errors import CheckpointError, ConfigurationError, Hint, SourceError
 from roformer_keras.io.blob import Blob
-from roformer_keras.io.json_file import parse_json, read_json
+from roformer_keras.io.json_file import read_json
 from roformer_keras.io.sources import SENTENCE_PARTS
 from roformer_keras.io.tensor import Tensor
 
@@ -101,9 +101,7 @@ def read_modules(
     if "modules" not in parts:
         return None
     blob = parts["modules"]
-    modules = [
-        _read_module(entry, blob) for entry in parse_json(blob.read(), blob.label, list)
-    ]
+    modules = [_read_module(entry, blob) for entry in read_json(blob, list)]
     names = [name for name, _ in modules]
     kinds = [kind for kind in names if kind != "Normalize"]
     is_last = "Normalize" not in names[:-1]

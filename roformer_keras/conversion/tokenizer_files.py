@@ -29,7 +29,7 @@ def saved_tokenizer(parts: Mapping[str, Blob]) -> dict:
         sums = check_sums(content.get(FIELD), label)
         if "vocabulary" in parts:
             blob = parts["vocabulary"]
-            check_content(blob.read(), "vocabulary.txt", sums, blob.label)
+            check_content(blob.read_small(), "vocabulary.txt", sums, blob.label)
     return saved
 
 
@@ -49,4 +49,4 @@ def checked_tokenizer_fields(fields, label: str) -> dict:
 
 def read_tokens(blob: Blob) -> tuple[str, ...]:
     """The tokens of a `vocab.txt`."""
-    return tuple(read_vocabulary(blob.read(), blob.label))
+    return tuple(read_vocabulary(blob.read_small(), blob.label))

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roformer_keras.errors import CheckpointError, RoFormerError, SourceError
-from roformer_keras.io.blob import CHUNK, HEAD_SIZE, Blob
+from roformer_keras.io.blob import CHUNK, HEAD_SIZE, MAX_NAME, Blob
 
 # An archive beyond any of these is treated as an attack. The largest released zip holds
 # about 1.3 GB in five members; weights hardly compress at all.
@@ -185,7 +185,7 @@ class ZipTree:
             problem = _find_problem(info) or (name in seen and "occurs twice")
             if problem:
                 raise SourceError(
-                    f"{self.label}: member {info.orig_filename!r} {problem}; the "
+                    f"{self.label}: member {info.orig_filename[:200]!r} {problem}; the "
                     "archive is not read, get it from its publisher or pack it again"
                 )
             seen.add(name)
@@ -322,6 +322,7 @@ def _find_problem(info: zipfile.ZipInfo) -> str | None:
     is_special = kind not in (0, stat.S_IFREG, stat.S_IFDIR)
     rules = {
         "has a name with a backslash or a NUL, or none": re.search(r"[\\\0]|^$", name),
+        f"has a name of more than {MAX_NAME:,} characters": len(name) > MAX_NAME,
         "has an absolute path": re.match("/|[A-Za-z]:", name),
         "points outside the archive": ".." in name.split("/"),
         "is a link or a device, not a file": is_special,

@@ -9,6 +9,11 @@ from roformer_keras.errors import SourceError
 CHUNK = 2**20
 # Bytes that are enough to recognize a format.
 HEAD_SIZE = 512
+# Bytes of a JSON file, a vocabulary or an index. As objects they can take 30 times as
+# much; those of released models have less than 5 MB.
+MAX_SMALL = 2**23
+# Characters of the name of a tensor or of a member of a zip, which is a path.
+MAX_NAME = 1000
 # The beginning of an HDF5 file.
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
@@ -59,6 +64,19 @@ class Blob:
                 "it was opened; leave the file alone while it is in use"
             )
         return data
+
+    def read_small(self) -> bytes:
+        """All of a small file: settings, a vocabulary or an index.
+
+        Raises:
+            SourceError: it has more than `MAX_SMALL` bytes, or as `read` does.
+        """
+        if self.size > MAX_SMALL:
+            raise SourceError(
+                f"{self.label} must have at most {MAX_SMALL:,} bytes, as settings and "
+                f"vocabularies have, got {self.size:,}"
+            )
+        return self.read()
 
     def __len__(self) -> int:
         return self.size

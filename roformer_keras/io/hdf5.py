@@ -17,6 +17,10 @@ from roformer_keras.io.tensor import Tensor, numpy_dtype
 
 _DAMAGE = (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
+# Names in all groups, each of which takes a tenth of a millisecond; the largest
+# released checkpoint has 2,000. Characters of a path.
+_MAX_LINKS, _MAX_PATH = 10_000, 4096
+
 
 class _BlobFile(io.RawIOBase):
     """A blob as a file: HDF5 weights inside a `.keras` zip."""
@@ -69,9 +73,17 @@ def _check_contents(blob, file):
     """Visits every link without following it, then what it leads to."""
     import h5py
 
-    seen, pending = {file}, [file]
+    seen, pending, count, longest = {file}, [file], 0, 0
     while pending:
         group = pending.pop()
+        count += len(group)
+        longest = max(longest, len(group.name))
+        if count > _MAX_LINKS or longest > _MAX_PATH:
+            raise CheckpointError(
+                f"{blob.label} must have at most {_MAX_LINKS:,} groups and tensors, "
+                f"with paths of at most {_MAX_PATH:,} characters, got {count:,} and "
+                f"{longest:,}: it is no checkpoint of a RoFormer"
+            )
         for name in group:
             what = f"{blob.label}: tensor {f'{group.name}/{name}'.lstrip('/')!r}"
             link = group.get(name, getlink=True)

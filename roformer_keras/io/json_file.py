@@ -15,9 +15,9 @@ from roformer_keras.io.blob import Blob
 MAX_DEPTH = 100
 
 
-def read_json(blob: Blob, strict: bool = True) -> dict:
-    """The object of a JSON file; arguments and errors as of `parse_json`."""
-    return parse_json(blob.read(), blob.label, strict=strict)
+def read_json(blob: Blob, kind: type = dict, strict: bool = True) -> Any:
+    """The object of a JSON file, or its list; the rest as `parse_json` has it."""
+    return parse_json(blob.read_small(), blob.label, kind, strict)
 
 
 def json_bytes(content: Any) -> bytes:

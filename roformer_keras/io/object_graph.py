@@ -11,6 +11,8 @@ from roformer_keras.io.protobuf import Malformed, read_message
 _LAYER = re.compile(r"layer_with_weights-\d+")
 # Children that are lists, or hold layers.
 _OTHERS = re.compile(r"\d+|layer(_with_weights)?-\d+|layers|\w*variables|keras_api")
+# Those of a model and its optimizer are some thousands.
+_MAX_NODES = 100_000
 
 
 def parse_object_graph(data: bytes) -> dict[str, tuple[str, str]]:
@@ -27,6 +29,8 @@ def parse_object_graph(data: bytes) -> dict[str, tuple[str, str]]:
         Malformed, UnicodeDecodeError: it is damaged.
     """
     _, parts = read_message(data)
+    if len(parts[1]) > _MAX_NODES:
+        raise Malformed(f"it has more than {_MAX_NODES:,} objects")
     nodes = [read_message(node)[1] for node in parts[1]]
     names: dict[str, str] = {}
     # The keys of each object; a variable has one.

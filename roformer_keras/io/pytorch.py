@@ -2,8 +2,9 @@
 
 Such a file is a pickle, a program that can call any function. Here it can make dicts,
 lists, numbers, texts and tensors; everything else that it names is refused before it is
-looked up. A few bytes can make a tuple that holds itself twice, thirty times over: keys
-are texts or integers before they are hashed, and messages name types of objects. There
+looked up. A few bytes can make a tuple that holds itself twice, thirty times over, and
+name a long object a million times: keys are short texts or integers before they are
+hashed, messages name types of objects, and each operation takes a few objects. There
 are two formats: since PyTorch 1.6 a zip with the pickle and a member for each storage,
 before that one run of bytes with pickles and then the storages.
 """
@@ -23,14 +24,25 @@ import numpy as np
 
 from roformer_keras.errors import CheckpointError
 from roformer_keras.io.archive import ZipTree, looks_like_zip
-from roformer_keras.io.blob import HEAD_SIZE, Blob
+from roformer_keras.io.blob import HEAD_SIZE, MAX_NAME, Blob
 from roformer_keras.io.safetensors_file import as_file
-from roformer_keras.io.tensor import Tensor, numpy_dtype
+from roformer_keras.io.tensor import (
+    MAX_TENSORS,
+    Tensor,
+    check_names,
+    numpy_dtype,
+)
 
 # The first object of the older format.
 _MAGIC = 0x1950A86A20F9469CFC6C
 # Of all pickles of a file; those of released models have less than 1 MB.
 _MAX_PICKLE = 16 * 2**20
+# Of one pickle; a tensor takes about 35.
+_MAX_OPERATIONS = 40 * MAX_TENSORS
+# Of a call; that of a tensor has seven.
+_MAX_ARGUMENTS = 8
+# Reading all tensors may read each storage so often: a tensor can be a part of one.
+_MAX_READS = 256
 # NumPy's limit.
 _MAX_AXES = 64
 # What `torch.save` of a dict of tensors needs; the other opcodes import and call.
@@ -86,12 +98,25 @@ def open_pytorch(blob: Blob, stack: ExitStack) -> dict[str, Tensor]:
             f"{blob.label} must hold tensors by name, as model.state_dict() has them, "
             f"got {_describe(pickled)}: save the state_dict alone"
         )
+    check_names(pickled, blob.label)
+    _check_storages(pickled.values(), blob.label)
     return {
         name: Tensor(
             tensor.shape, tensor.storage.dtype, tensor.reader(blob, name, read)
         )
         for name, tensor in pickled.items()
     }
+
+
+def _check_storages(tensors, label):
+    """Refuses tensors that are small parts of large storages, each of which is read."""
+    sizes = {tensor.storage.key: tensor.storage.size for tensor in tensors}
+    total = sum(tensor.storage.size for tensor in tensors)
+    if total > _MAX_READS * sum(sizes.values()):
+        raise CheckpointError(
+            f"{label}: its {len(tensors)} tensors share {len(sizes)} storages, and "
+            f"reading each takes {total:,} bytes: save clones of them"
+        )
 
 
 def _describe(found):
@@ -169,7 +194,8 @@ def _open_legacy(blob, stack):
     content = objects[3]
     tensors = content.values() if isinstance(content, dict) else ()
     storages = {t.storage.key: t.storage for t in tensors if isinstance(t, _Tensor)}
-    is_list = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
+    is_list = isinstance(keys, list) and len(keys) == len(storages)
+    is_list = is_list and all(isinstance(key, str) for key in keys)
     if not is_list or {*keys} != {*storages}:
         raise CheckpointError(
             f"{blob.label}: its list of storages must name those of the tensors, and "
@@ -286,7 +312,9 @@ class _Refused(Exception):
 def _check_opcodes(stream):
     """Refuses opcodes before any is run, and places in the memo that are none."""
     stored = 0
-    for opcode, argument, _ in pickletools.genops(stream):
+    for number, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
+        if number == _MAX_OPERATIONS:
+            raise ValueError(f"it has more than {number:,} operations")
         if opcode.name not in _OPCODES:
             raise _Refused(f"asks for the pickle operation {opcode.name}")
         if opcode.name == "MEMOIZE" or opcode.name.endswith("PUT"):
@@ -303,6 +331,8 @@ class _Unpickler(pickle._Unpickler):
     """
 
     dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
+    # Pairs of all calls of OrderedDict: one list can be named by each.
+    _pairs = 0
 
     def load_setitem(self):
         _check_keys(self.stack[-2:-1])
@@ -316,25 +346,50 @@ class _Unpickler(pickle._Unpickler):
         _check_keys(self.stack[::2])
         super().load_dict()
 
+    def load_reduce(self):
+        # They are copied before the call.
+        if type(self.stack[-1]) is not tuple or len(self.stack[-1]) > _MAX_ARGUMENTS:
+            raise ValueError(f"a call must have at most {_MAX_ARGUMENTS} arguments")
+        super().load_reduce()
+
+    dispatch[pickle.REDUCE[0]] = load_reduce
     dispatch[pickle.SETITEM[0]] = load_setitem
     dispatch[pickle.SETITEMS[0]] = load_setitems
     dispatch[pickle.DICT[0]] = load_dict
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("collections", "OrderedDict"):
-            return _Maker(_dict)
+            return _Maker(self._make_dict)
         if module == "torch._utils" and name in _MAKERS:
             return _Maker(_MAKERS[name])
         if module in ("torch", "torch.storage") and name in _STORAGES:
             return _Maker(_refuse_call, _STORAGES[name])
         raise _Refused(f"asks for {module[:60]}.{name[:60]}")
 
+    def _make_dict(self, *arguments):
+        names = _Names()
+        for pairs in arguments:
+            if type(pairs) not in (tuple, list):
+                raise ValueError("an OrderedDict must be made of a list of pairs")
+            self._pairs += len(pairs)
+            if self._pairs > _MAX_OPERATIONS:
+                raise ValueError(f"its dicts have more than {_MAX_OPERATIONS:,} pairs")
+            for pair in pairs:
+                if type(pair) not in (tuple, list) or len(pair) != 2:
+                    raise ValueError("an OrderedDict must be made of pairs")
+                _check_keys(pair[:1])
+                names[pair[0]] = pair[1]
+        return names
+
     def persistent_load(self, pid: Any) -> _Storage:
+        if type(pid) is not tuple or len(pid) > _MAX_ARGUMENTS:
+            raise ValueError("it names data by something else than a short tuple")
         kind, maker, key, _, count, *rest = pid
         if kind != "storage" or not isinstance(maker, _Maker) or any(rest):
             raise ValueError("it names data that is no storage")
         if maker.dtype is None or not isinstance(key, str):
             raise ValueError("it names a storage of no known type")
+        _check_keys([key])
         return _Storage(key, maker.dtype, _natural(count))
 
 
@@ -365,17 +420,11 @@ def _check_keys(keys):
             raise ValueError(
                 f"a key must be a text or an integer, got {type(key).__name__}"
             )
-
-
-def _dict(*arguments):
-    names = _Names()
-    for pairs in arguments:
-        for pair in pairs:
-            if type(pair) not in (tuple, list) or len(pair) != 2:
-                raise ValueError("an OrderedDict must be made of pairs")
-            _check_keys(pair[:1])
-            names[pair[0]] = pair[1]
-    return names
+        # Texts are compared, and integers hashed, each time that they are a key.
+        if len(key) > MAX_NAME if type(key) is str else key.bit_length() > 64:
+            raise ValueError(
+                f"a key must have at most {MAX_NAME:,} characters, or 64 bits"
+            )
 
 
 def _refuse_call(*arguments):

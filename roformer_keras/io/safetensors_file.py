@@ -7,8 +7,8 @@ from pathlib import Path
 
 from roformer_keras.errors import CheckpointError, SourceError
 from roformer_keras.io.archive import scratch_folder
-from roformer_keras.io.blob import Blob
-from roformer_keras.io.tensor import Tensor
+from roformer_keras.io.blob import MAX_SMALL, Blob
+from roformer_keras.io.tensor import Tensor, check_names
 
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 # NumPy has no numbers of 8 bits with a fraction, nor the newer small ones.
@@ -29,13 +29,21 @@ def open_safetensors(
     """
     from safetensors import SafetensorError, safe_open
 
+    size = int.from_bytes(blob.read(0, 8), "little")
+    if size > MAX_SMALL:
+        raise CheckpointError(
+            f"{blob.label} must have a header of at most {MAX_SMALL:,} bytes, got "
+            f"{size:,}: it is no checkpoint of a RoFormer"
+        )
     try:
         path = as_file(blob, stack)
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
+            names = file.keys()
+            check_names(names, blob.label)
             tensors = {
                 name: _tensor(path, name, file.get_slice(name), blob.label)
-                for name in file.keys()  # noqa: SIM118
+                for name in names
             }
     except SafetensorError as error:
         raise CheckpointError(

@@ -283,7 +283,7 @@ def _choose(tree) -> _Candidate:
             candidate for candidate in matching if candidate.name not in modules
         ]
         if len(matching) > 1:
-            shown = ", ".join(sorted(c.name or "." for c in matching))
+            shown = _some(sorted(c.name or "." for c in matching))
             raise SourceError(
                 f"{tree.label} holds {len(matching)} checkpoints: {shown}; "
                 f"{tree.advice}"

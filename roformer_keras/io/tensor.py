@@ -1,11 +1,15 @@
 """A tensor of a file that is read when it is asked for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 from roformer_keras.errors import CheckpointError
+from roformer_keras.io.blob import MAX_NAME
+
+# The largest released checkpoint has 600, of which two thirds are the optimizer's.
+MAX_TENSORS = 10_000
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,21 @@ class Tensor:
 
     def transposed(self) -> "Tensor":
         return Tensor(self.shape[::-1], self.dtype, lambda: self.read().T)
+
+
+def check_names(names: Collection[str] | Collection[bytes], label: str) -> None:
+    """Checks the names of the tensors of a file, before anything is done with them.
+
+    Raises:
+        CheckpointError: there are more, or longer ones, than in any checkpoint.
+    """
+    longest = max(map(len, names), default=0)
+    if len(names) > MAX_TENSORS or longest > MAX_NAME:
+        raise CheckpointError(
+            f"{label} must have at most {MAX_TENSORS:,} tensors, with names of at most "
+            f"{MAX_NAME:,} characters, got {len(names):,} and {longest:,}: it is no "
+            "checkpoint of a RoFormer"
+        )
 
 
 def numpy_dtype(name: str) -> np.dtype:

@@ -38,17 +38,21 @@ import numpy as np
 from roformer_keras.errors import CheckpointError
 from roformer_keras.io.object_graph import parse_object_graph
 from roformer_keras.io.protobuf import Malformed, read_message, read_varint
-from roformer_keras.io.tensor import numpy_dtype
+from roformer_keras.io.tensor import check_names, numpy_dtype
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER_SIZE = 48
 _TRAILER_SIZE = 5
 _BLOCK_SIZE = 262144
 _RESTART_INTERVAL = 16
-# Prefix compression lets a small index spell out enormous keys. Those of a hundred
-# thousand tensors fit in this many bytes.
+# Prefix compression lets a small index spell out enormous keys. Those of any checkpoint
+# fit in this many bytes.
 _MAX_KEY_BYTES = 2**26
 _MAX_RANK = 32
+# The object graph of a model with its optimizer takes less than a tenth of this.
+_MAX_GRAPH = 2**21
+# Shape and place of a tensor take less than 500 bytes, and so do those of its slices.
+_MAX_ENTRY = 2**16
 
 # tensorflow/core/framework/types.proto: every type that is a plain array of numbers.
 _DTYPE_NAMES = {
@@ -108,6 +112,7 @@ class TensorBundleReader:
         self._entries = {}
         try:
             table = dict(_ascending(_table_entries(index)))
+            check_names(table, label)
             _check_header(table.pop(b"", None), len(shards))
         except Malformed as error:
             raise self._error(f"the index cannot be used: {error}") from None
@@ -120,7 +125,7 @@ class TensorBundleReader:
                     self._check_extent(entry)
                 self._entries[key.decode()] = entry
             except (Malformed, UnicodeDecodeError) as error:
-                name = key.decode(errors="backslashreplace")
+                name = key[:200].decode(errors="backslashreplace")
                 raise self._error(f"tensor {name!r}: {error}") from None
 
     def names(self) -> list[str]:
@@ -195,6 +200,8 @@ class TensorBundleReader:
         entry = self._entries[name]
         if entry.shard >= len(self._shards):
             raise Malformed("it lies in a data file that is not there")
+        if entry.size > _MAX_GRAPH:
+            raise Malformed(f"it has more than {_MAX_GRAPH:,} bytes")
         data = bytes(self._bytes(entry))
         length, at = read_varint(data, 0)
         text = data[at + 4 :]
@@ -468,6 +475,8 @@ def _check_header(value: bytes | None, num_shards: int):
 
 
 def _read_entry(value: bytes) -> _Entry:
+    if len(value) > _MAX_ENTRY:
+        raise Malformed(f"its entry has more than {_MAX_ENTRY:,} bytes")
     numbers, parts = read_message(value)
     _, shape_parts = read_message(b"".join(parts[2]))
     shape = tuple(read_message(dim)[0][1] for dim in shape_parts[2])

@@ -26,17 +26,18 @@ def read_vocabulary(data: bytes, label: str) -> list[str]:
     """
     # As tokens they take 30 times as much.
     _check_count(max(data.count(b"\n"), data.count(b"\r")), label)
+    lines = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")
     try:
-        lines = list(io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
+        # A line of nothing but unusual spaces is the token "".
+        tokens = [next(iter(line.split(None, 1)), "") for line in lines]
     except UnicodeDecodeError as error:
         raise VocabularyError(
             f"a vocabulary must be a UTF-8 text, {label} is not: {error}"
         ) from error
-    _check_count(len(lines), label)
-    if not lines:
+    _check_count(len(tokens), label)
+    if not tokens:
         raise VocabularyError(f"a vocabulary must hold tokens, {label} is empty")
-    # A line of nothing but unusual spaces is the token "".
-    return [next(iter(line.split()), "") for line in lines]
+    return tokens
 
 
 def _check_count(count, label):

@@ -15,7 +15,7 @@ from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.blob import Blob
-from roformer_keras.io.json_file import json_bytes, read_json
+from roformer_keras.io.json_file import json_bytes, parse_json, read_json
 from roformer_keras.io.sources import PRESET_BASELINES
 from roformer_keras.models.preset_files import opened_checkpoint
 from roformer_keras.tasks.evaluation import evaluate_task
@@ -320,7 +320,8 @@ def _read_baselines(preset):
     if not path.is_file():
         return None
     try:
-        return read_json(Blob.of_file(path), strict=False)
+        # What a large table teaches can be long.
+        return parse_json(path.read_bytes(), str(path), strict=False)
     except (OSError, RoFormerError) as error:
         raise SourceError(
             f"{path} must be what finetune wrote: {error}",

@@ -135,7 +135,10 @@ _ZIPS = [
     (with_members({"bert_model.ckpt.index": None}), "no checkpoint in x"),
     (with_members({"bert_config.json": b"\x1f\x8b"}), "is not valid JSON"),
     (with_members({"second.h5": b"\x89HDF\r\n\x1a\n"}), "holds 2 checkpoints"),
-    (with_members({"a" * 5000: b"\x89HDF\r\n\x1a\n"}), "holds 2 checkpoints"),
+    (
+        with_members({"a" * 5000: b"\x89HDF\r\n\x1a\n"}),
+        "has a name of more than 1,000 ch",
+    ),
     (packed({"./../x": b""}), "points outside the archive"),
     (packed({"a/..": b""}), "points outside the archive"),
     (packed({"//x": b""}), "absolute path"),

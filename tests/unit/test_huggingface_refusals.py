@@ -100,6 +100,31 @@ PICKLES = {
     "doubled offset": (with_doubled(77, offset=77), "at least 0, got tuple"),
     "doubled count": (with_doubled(77, count=77), "at least 0, got tuple"),
     "doubled size": (with_doubled(77, shape=(77,)), "at least 0, got tuple"),
+    # Each takes its time as often as a few bytes name it.
+    "long text as a key": (
+        b"\x80\x02}V" + b"x" * 1001 + b"\nN" + b"s.",
+        "a key must have at most 1,000 characters, or 64 bits",
+    ),
+    "long integer as a key": (
+        b"\x80\x02}\x8a\x09" + b"\x7f" * 9 + b"Ns.",
+        "a key must have at most 1,000 characters, or 64 bits",
+    ),
+    "many arguments": (
+        b"\x80\x02ccollections\nOrderedDict\n(" + b"N" * 9 + b"tR.",
+        "a call must have at most 8 arguments",
+    ),
+    "arguments of another type": (
+        b"\x80\x02ccollections\nOrderedDict\n]R.",
+        "a call must have at most 8 arguments",
+    ),
+    "pairs of another type": (
+        b"\x80\x02ccollections\nOrderedDict\n(}tR.",
+        "an OrderedDict must be made of a list of pairs",
+    ),
+    "long names of data": (
+        b"\x80\x02(" + b"N" * 9 + b"tQ.",
+        "by something else than a",
+    ),
     "many axes": (
         tensor_pickle(shape=(1,) * 65, strides=(1,) * 65),
         "a tensor must have at most 64 axes",
@@ -177,6 +202,19 @@ def test_a_hostile_pickle_is_refused(tmp_path, monkeypatch):
     assert listing(tmp_path) == before
 
 
+def test_small_parts_of_a_large_storage_are_refused(tmp_path):
+    """Each of them would be read by reading all of it."""
+    tensor = tensor_pickle()[4:-2]
+    for count, is_read in ((256, True), (257, False)):
+        names = (tensor.replace(b"Vx", b"V%d" % n) + b"s" for n in range(count))
+        torch_zip(tmp_path / "x", b"\x80\x02}" + b"".join(names) + b".")
+        if is_read:
+            assert len(opened(tmp_path / "x")) == count
+        else:
+            with pytest.raises(CheckpointError, match="257 tensors share 1 storages"):
+                opened(tmp_path / "x")
+
+
 def test_keys_of_storages_are_texts(tmp_path):
     head = [0x1950A86A20F9469CFC6C, 1001, {}]
     data = b"".join(pickle.dumps(one, 2) for one in head) + tensor_pickle()
@@ -247,6 +285,11 @@ TENSORS = {
     "unexpected": ({"encoder.extra": array(2)}, "unexpected roformer.encoder.extra"),
     "shape": ({"embeddings_project.bias": array(5)}, "has shape (5,)"),
     "positions": ({"encoder.embed_positions.weight": array(8, 4)}, "sines and cosines"),
+    # An empty array of any size takes no space in a file.
+    "no columns": (
+        {"encoder.embed_positions.weight": np.ones((2**40, 0), "float32")},
+        "sines and cosines",
+    ),
     "untied": ({"cls.predictions.decoder.weight": array(145, 12)}, "must equal roform"),
     "twice": (
         {f"roformer.{'embeddings.LayerNorm.bias'}": array(12)},
