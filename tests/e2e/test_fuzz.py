@@ -3,6 +3,7 @@
 import os
 
 import fuzz_plants
+import planted_readers
 import pytest
 from common import ROOT
 from fuzz_plants import FAULTS, OUTSIDE
@@ -89,7 +90,7 @@ def test_crashes_that_are_known_are_those_of_old_hdf5(fuzzing, monkeypatch):
 
 def test_the_command_says_what_was_found(fuzzing, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(fuzz, "TARGETS", fuzz_plants.TARGETS)
-    monkeypatch.setattr(fuzz, "Fuzzing", lambda folder, made: fuzzing)
+    monkeypatch.setattr(fuzz, "Fuzzing", lambda *arguments, **options: fuzzing)
     assert fuzz.main(["good", "promise", "--seconds", "0.5"]) == 1
     shown = capsys.readouterr().out
     assert "1 findings" in shown
@@ -115,3 +116,39 @@ def test_targets_without_keras_have_no_finding(tmp_path, capsys):
     for name in names:
         assert f"\n{name} " in f"\n{shown}"
     assert os.listdir(tmp_path) == []
+
+
+# === By coverage ===
+
+
+@pytest.mark.weekly
+def test_faults_of_readers_are_found_by_coverage(tmp_path, monkeypatch):
+    """A size and an index unchecked, an endless and a slow loop, a large array."""
+    pytest.importorskip("atheris")
+    # The library may be found by it too.
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"), prepend=os.pathsep)
+    fuzzing = fuzz.Fuzzing(
+        tmp_path,
+        targets=planted_readers.TARGETS,
+        table="planted_readers:TARGETS",
+        by_coverage=True,
+    )
+    faults = planted_readers.FAULTS
+    reports = fuzzing.run(list(faults), 60 * len(faults), 0, tell=lambda line: None)
+    missed = {}
+    for name, report in reports.items():
+        texts = [(x / "finding.txt").read_text() for x in report.findings.values()]
+        if not any(text.startswith(faults[name]) for text in texts):
+            missed[name] = texts
+        assert report.coverage > 100, name
+    assert missed == {}
+
+
+def test_what_coverage_needs(monkeypatch, capsys):
+    monkeypatch.setattr(fuzz.importlib.util, "find_spec", lambda name: None)
+    assert fuzz.main(["zip", "--coverage"]) == 2
+    assert "pip install 'atheris<4'" in capsys.readouterr().err
+    monkeypatch.setattr(fuzz.importlib.util, "find_spec", lambda name: name)
+    for name in ("zip-damage", "examples"):
+        assert fuzz.main(["zip", name, "--coverage"]) == 2
+        assert f"coverage cannot guide {name}: " in capsys.readouterr().err

@@ -3,6 +3,7 @@
     python -m tools.fuzz --seconds 600              all targets, 600 seconds together
     python -m tools.fuzz zip hdf5 --seed 7          two of them
     python -m tools.fuzz TARGET --replay FOLDER     a finding again
+    python -m tools.fuzz --coverage                 the readers of files, by coverage
 
 A target reads mutated files, from small files of the tests. It must answer with a
 result or a `RoFormerError`. Findings are anything else: other errors, crashes, hangs,
@@ -11,13 +12,16 @@ silence where there are checksums. Each is saved in `fuzz-findings/TARGET-HASH`,
 `finding.txt` that says what happened and how to repeat it. The exit code is 1 if there
 are any.
 
-The mutators are this project's own: atheris has wheels for Linux only and ends at the
-first crash, and Hypothesis neither mutates files nor survives a crash or a hang of
-HDF5's C code. An input that ends in new code joins the corpus.
+The mutators are this project's own: Hypothesis neither mutates files nor survives a
+crash or a hang of HDF5's C code. An input that ends in new code joins the corpus. With
+`--coverage` libFuzzer chooses among them and changes of its own, by the branches that
+an input reaches, and each input has 1 s of processor time and 300 MB; this needs
+atheris, `pip install 'atheris<4'`, which has wheels for Linux only.
 """
 
 import functools
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -40,6 +44,11 @@ from tools.fuzz.targets import TARGETS
 from tools.fuzz.worker import read_files, write_files
 from tools.workers import Worker, WorkerFailed
 
+# What coverage guides by default: the readers of files, which run without Keras.
+COVERED = (
+    *("pickle", "tensor-bundle", "hdf5", "safetensors", "zip", "tables", "corpora"),
+    *("choices", "vocabulary", "settings-finetune"),
+)
 # A target that ends its process so often is left.
 _MAX_DEATHS = 10
 _SHOWN_LINES = 12
@@ -48,7 +57,12 @@ _SHOWN_LINES = 12
 _KNOWN = f"crash or hang of HDF5 {h5py.version.hdf5_version}"
 # Work on one core is measured by `jobs`, and each thread takes memory.
 _THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS")
-_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", **dict.fromkeys(_THREADS, "1")}
+# Each thread of its own arena takes 64 MB of addresses, which are limited.
+_QUIET = {
+    "MALLOC_ARENA_MAX": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    **dict.fromkeys(_THREADS, "1"),
+}
 # Every run writes files, for which no disk is needed.
 _MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
@@ -59,6 +73,7 @@ class Report:
 
     runs: int = 0
     seconds: float = 0.0
+    coverage: int = 0
     outcomes: Counter = field(default_factory=Counter)
     findings: dict[str, Path] = field(default_factory=dict)
 
@@ -66,7 +81,8 @@ class Report:
         shown = ", ".join(f"{name} {n}" for name, n in self.outcomes.most_common())
         rate = self.runs / max(self.seconds, 1e-9)
         count = f"{len(self.findings)} findings" if self.findings else "no finding"
-        return f"{self.runs:>8,} runs {rate:>8.1f}/s  {count}; {shown}"
+        reached = f", {self.coverage:,} branches" if self.coverage else ""
+        return f"{self.runs:>8,} runs {rate:>8.1f}/s{reached}  {count}; {shown}"
 
 
 class Fuzzing:
@@ -77,12 +93,21 @@ class Fuzzing:
         made: folder of made presets, or None.
         targets: dict of name to `Target`.
         table: str. Where workers find the targets, as `Fuzzer` takes it.
+        by_coverage: bool. True for a `GuidedFuzzer`.
         limits: more arguments of `Fuzzer`.
     """
 
-    def __init__(self, folder, made=None, targets=TARGETS, table=None, **limits):
+    def __init__(
+        self,
+        folder,
+        made=None,
+        targets=TARGETS,
+        table=None,
+        by_coverage=False,
+        **limits,
+    ):
         self.folder = Path(folder)
-        self._targets = targets
+        self._targets, self._by_coverage = targets, by_coverage
         self._options = {"made": made and str(made), "table": table, **limits}
 
     def run(self, names, seconds: float, seed: int, jobs: int = 1, tell=print):
@@ -92,7 +117,7 @@ class Fuzzing:
         waiting = sorted(names, key=lambda name: self._targets[name].needs_keras)[::-1]
 
         def work(_):
-            with _Process(self._options) as process:
+            with _Process(self._options, self._by_coverage) as process:
                 while waiting:
                     name = waiting.pop()
                     reports[name] = self._fuzz(process, name, share, seed)
@@ -105,7 +130,7 @@ class Fuzzing:
 
     def replay(self, name: str, folder: Path) -> str | None:
         """The finding if an input is tried again; None without one."""
-        with _Process(self._options) as process:
+        with _Process(self._options, self._by_coverage) as process:
             try:
                 worker = process.start(self._targets[name].needs_keras)
                 return worker.call("replay", name, str(folder.absolute()))
@@ -134,6 +159,7 @@ class Fuzzing:
                     self._save(name, key, said, files, report)
             else:
                 report.runs += answer["runs"]
+                report.coverage = answer.get("coverage", 0)
                 report.outcomes.update(answer["outcomes"])
                 for finding in answer["findings"]:
                     error, where = finding["error"], finding["where"]
@@ -168,6 +194,7 @@ class Fuzzing:
         target = self.folder / f"{name}-{digest}"
         write_files(target, files)
         way = f"python -m tools.fuzz {name} --replay {shlex.quote(str(target))}"
+        way += " --coverage" * self._by_coverage
         text = f"{said}\n\nRepeat it by\n\n    {way}\n"
         (target / "finding.txt").write_text(text, encoding="utf-8", errors="replace")
         report.findings[key] = target
@@ -183,8 +210,10 @@ def _find_library(said: str) -> str | None:
 class _Process:
     """A worker process with its scratch folder, which is started anew when it ends."""
 
-    def __init__(self, options):
+    def __init__(self, options, by_coverage):
         self._options = options
+        name = "guided:GuidedFuzzer" if by_coverage else "worker:Fuzzer"
+        self._fuzzer = f"tools.fuzz.{name}"
         self._worker: Worker | None = None
         self._has_keras = False
         self._scratch = tempfile.TemporaryDirectory(prefix="fuzz-", dir=_MEMORY)
@@ -203,8 +232,7 @@ class _Process:
             if needs_keras:
                 options["memory"] = 4 * options.get("memory", 2**31)
                 options["warm"] = True
-            target, environment = "tools.fuzz.worker:Fuzzer", {**os.environ, **_QUIET}
-            self._worker = Worker(target, options, environment)
+            self._worker = Worker(self._fuzzer, options, {**os.environ, **_QUIET})
             self._has_keras = needs_keras
         return self._worker
 
@@ -244,24 +272,42 @@ def main(arguments=None):
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--replay", type=Path, metavar="FOLDER", help="of a finding")
+    help = "choose inputs by the coverage of this package's code"
+    parser.add_argument("--coverage", action="store_true", help=help)
     findings = ROOT / "fuzz-findings"
     parser.add_argument("--findings", type=Path, default=findings, metavar="FOLDER")
     options = parser.parse_args(arguments)
-    names = options.targets or list(TARGETS)
+    names = options.targets or list(COVERED if options.coverage else TARGETS)
     if unknown := [name for name in names if name not in TARGETS]:
         raise ConfigurationError(f"there are no targets {', '.join(unknown)}")
+    if options.coverage:
+        _check_coverage(names)
     if options.replay and len(names) != 1:
         raise ConfigurationError("to replay a finding, name its one target")
     with tempfile.TemporaryDirectory(prefix="fuzz-seeds-") as made:
         if any(TARGETS[name].needs_made for name in names):
             with Worker("tools.fuzz.seeds:Maker", {}) as maker:
                 maker.call("make", made)
-        fuzzing = Fuzzing(options.findings, made)
+        fuzzing = Fuzzing(options.findings, made, by_coverage=options.coverage)
         if options.replay:
             finding = fuzzing.replay(names[0], options.replay)
             print(finding or "no finding")
             return int(finding is not None)
         return fuzz_all(fuzzing, names, options)
+
+
+def _check_coverage(names):
+    if importlib.util.find_spec("atheris") is None:
+        raise ConfigurationError(
+            "--coverage needs atheris, which has wheels for Linux only: "
+            "pip install 'atheris<4'"
+        )
+    for name in names:
+        if TARGETS[name].is_damage or TARGETS[name].needs_keras:
+            raise ConfigurationError(
+                f"coverage cannot guide {name}: its inputs are one change of a seed, "
+                "or need Keras; leave it out"
+            )
 
 
 def fuzz_all(fuzzing, names, options):

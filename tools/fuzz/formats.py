@@ -6,8 +6,10 @@ length. These changes go further: they change what is inside, and seal it again.
 
 import contextlib
 import io
+import itertools
 import json
 import math
+import pickletools
 import random
 import struct
 import zipfile
@@ -198,6 +200,66 @@ def mutate_safetensors(draw: random.Random, data: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header + values
 
 
+# === Pickles ===
+
+# Operations of which every one is allowed; the first doubles a tuple in the memo.
+_OPERATIONS = (
+    *(b"h\0h\0\x86q\0", b")q\0", b"h\0", b"h\1", b"q\0", b"r\xff\xff\0\0", b"\x94"),
+    *(b"(", b")", b"]", b"}", b"N", b"\x88", b"t", b"\x85", b"\x86", b"\x87", b"l"),
+    *(b"d", b"a", b"e", b"s", b"u", b"R", b"b", b"Q", b".", b"1", b"0"),
+    *(b"K\1", b"J\xff\xff\xff\xff", b"\x8a\x08" + b"\xff" * 8, b"L1L\n", b"F1\n"),
+    *(b"Vx\n", b"X\1\0\0\0x", b"C\1x", b"ctorch._utils\n_rebuild_tensor_v2\n"),
+    *(b"ccollections\nOrderedDict\n", b"ctorch\nHalfStorage\n"),
+)
+
+
+def mutate_pickle(draw: random.Random, data: bytes) -> bytes:
+    """Pickles, one after the other, with other operations or arguments."""
+    parts, rest = _split_pickles(data)
+    for _ in range(draw.choice((1, 1, 2, 4))):
+        start, other = (draw.randrange(len(parts) + 1) for _ in range(2))
+        end = start + draw.choice((0, 0, 1, 1, 2, 8))
+        new = b"".join(parts[other : other + draw.choice((1, 4, 32))])
+        changes = (
+            b"",
+            draw.choice(_OPERATIONS) * draw.choice((1, 1, 2, 40)),
+            draw.choice(_OPERATIONS) + draw.choice(_OPERATIONS),
+            new * draw.choice((1, 1, 2, 1000)) if len(new) < 40 else new,
+            mutate_bytes(draw, b"".join(parts[start:end])),
+        )
+        parts[start:end] = [draw.choice(changes)]
+    return b"".join(parts) + (rest if draw.random() < 0.9 else damage(draw, rest))
+
+
+def _split_pickles(data):
+    """The operations of pickles that follow each other, and what comes after them."""
+    stream, starts = io.BytesIO(data), []
+    with contextlib.suppress(Exception):
+        while stream.tell() < len(data):
+            starts += [at for _, _, at in pickletools.genops(stream)]
+    end = stream.tell() if starts else 0
+    pieces = itertools.pairwise([*starts, end])
+    return [data[start:stop] for start, stop in pieces], data[end:]
+
+
+def mutate_torch(draw: random.Random, data: bytes) -> bytes:
+    """A file of PyTorch: a zip since version 1.6, before that pickles and numbers."""
+    if not data.startswith(b"PK"):
+        return mutate_pickle(draw, data)
+    if draw.random() < 0.3:
+        return mutate_zip(draw, data)
+    target = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(data)) as archive,
+        zipfile.ZipFile(target, "w") as other,
+    ):
+        for name in archive.namelist():
+            content = archive.read(name)
+            is_pickle = name.endswith(".pkl")
+            other.writestr(name, mutate_pickle(draw, content) if is_pickle else content)
+    return target.getvalue()
+
+
 # === HDF5 ===
 
 
@@ -270,8 +332,8 @@ _CHANGES = {
     ".toml": mutate_toml,
     ".zip": mutate_zip,
     ".keras": mutate_zip,
-    # That of PyTorch is a zip since version 1.6; an older one has its bytes changed.
-    ".bin": mutate_zip,
+    ".bin": mutate_torch,
+    ".pkl": mutate_pickle,
     ".index": mutate_index,
     ".safetensors": mutate_safetensors,
     ".h5": mutate_hdf5,

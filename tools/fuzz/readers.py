@@ -4,6 +4,7 @@ import hashlib
 import json
 import random
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from roformer_keras.conversion.checkpoint import model_of
@@ -14,6 +15,7 @@ from roformer_keras.errors import RoFormerError
 from roformer_keras.generation.served import is_served_generator
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json
+from roformer_keras.io.pytorch import open_pytorch
 from roformer_keras.io.sources import verify_archive
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from tools.fuzz import seeds
@@ -84,6 +86,14 @@ def _read_adapter(folder: Path):
     for down, up in adapter.factors.values():
         ranks = {down.shape[0], up.shape[1], adapter.rank}
         expect(len(ranks) == 1, "factors have the rank", down.shape, up.shape)
+
+
+def _read_pickle(folder: Path):
+    with ExitStack() as stack:
+        tensors = open_pytorch(Blob.of_file(folder / "x.bin"), stack)
+        for name, tensor in tensors.items():
+            shape = tensor.read().shape
+            expect(shape == tensor.shape, "shape as declared", name, shape)
 
 
 def _open_export(folder: Path):
@@ -173,6 +183,7 @@ TARGETS = {
     **_both("keras-file", _converted(".keras"), **_MADE),
     **_both("safetensors", _converted(".safetensors"), **_MADE),
     **_both("huggingface", lambda _: seeds.huggingface(), checksums=False),
+    "pickle": Target(lambda _: seeds.pickles(), _read_pickle),
     "adapter": Target(lambda _: seeds.adapters(), _read_adapter),
     "export": Target(lambda _: seeds.exports(), _open_export, needs_keras=True),
     **_both("preset", _presets("RoFormerBackbone", "RoFormerMaskedLM"), **_MADE),

@@ -80,6 +80,15 @@ def huggingface() -> list[Files]:
         return [*folders, read_files(target)]
 
 
+def pickles() -> list[Files]:
+    """Files of PyTorch, of both formats."""
+    source = ROOT / "tests" / "data" / "huggingface"
+    paths = [
+        source / name / "pytorch_model.bin" for name in ("masked-lm-bin", "causal-lm")
+    ]
+    return [{"x.bin": path.read_bytes()} for path in paths]
+
+
 def adapters() -> list[Files]:
     """Folders of PEFT for two layers of an encoder, with and without `use_rslora`."""
     random = np.random.default_rng(0)

@@ -93,13 +93,7 @@ class Fuzzer:
             outcome, where, _ = self._run(target, files, known)
             outcomes[outcome.partition(":")[0]] += 1
             if ": " in outcome:
-                key = f"{outcome.partition(':')[0]} {where}"
-                if key not in findings:
-                    saved = self._folder.with_name(f"finding-{len(findings)}-{name}")
-                    write_files(saved, files)
-                    error = {"error": outcome, "where": where, "files": str(saved)}
-                    findings[key] = {**error, "count": 0}
-                findings[key]["count"] += 1
+                self.note(findings, name, outcome, where, files)
             elif where not in seen and len(corpus) < _MAX_CORPUS:
                 seen.add(where)
                 # Damage is compared with a seed.
@@ -109,6 +103,16 @@ class Fuzzer:
             "outcomes": dict(outcomes),
             "findings": list(findings.values()),
         }
+
+    def note(self, findings, name, outcome, where, files):
+        """Adds a finding to a dict, and saves its input, unless it is known."""
+        key = f"{outcome.partition(':')[0]} {where}"
+        if key not in findings:
+            saved = self._folder.with_name(f"finding-{len(findings)}-{name}")
+            write_files(saved, files)
+            error = {"error": outcome, "where": where, "files": str(saved)}
+            findings[key] = {**error, "count": 0}
+        findings[key]["count"] += 1
 
     def replay(self, name: str, folder: str) -> str | None:
         """The error of the files of a folder as an input; None if there is none.
@@ -138,7 +142,7 @@ class Fuzzer:
         self._touched = []
         content = None
         try:
-            content = target.check(self._folder)
+            content = self._check(target)
             outcome, where = "read", ""
         except KeyboardInterrupt:
             raise
@@ -160,14 +164,21 @@ class Fuzzer:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         return outcome, where, content
 
+    def _check(self, target):
+        return target.check(self._folder)
+
     def _limit_memory(self):
         """Limits memory once the seeds have loaded what they need."""
         if self._limited or not sys.platform.startswith("linux"):
             return
         self._limited = True
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        limit = pages * resource.getpagesize() + self._memory
+        limit = self._memory + self._used_memory()
         resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+
+    def _used_memory(self):
+        """Bytes of addresses that this process has."""
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        return pages * resource.getpagesize()
 
     def _audit(self, event, arguments):
         """Notes files that are touched outside the folders of a run, and programs."""
