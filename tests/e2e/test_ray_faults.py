@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import ROOT, json_lines, write_lines
+from common import ROOT, json_lines, pids_of, write_lines
 
 from roformer_keras import RoFormerSim
 
@@ -25,7 +25,7 @@ class Command:
     """The command in its own process, and the processes of its Ray."""
 
     def __init__(self, *words):
-        # Which processes are its own; a pid may be that of another one by now.
+        # Its processes inherit it.
         self._mark = uuid.uuid4().hex
         self._process = subprocess.Popen(
             [sys.executable, "-m", "roformer_keras", *map(str, words)],
@@ -37,15 +37,7 @@ class Command:
         )
 
     def pids(self, title=b""):
-        workers = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                is_own = self._mark.encode() in (folder / "environ").read_bytes()
-                if is_own and title in (folder / "cmdline").read_bytes():
-                    workers.append(int(folder.name))
-            except OSError:
-                continue
-        return workers
+        return pids_of(self._mark, title)
 
     def wait_until(self, condition):
         end = time.monotonic() + SECONDS

@@ -6,101 +6,28 @@ ends both.
 
 import contextlib
 import json
-import re
 import shlex
 import shutil
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import docs_blocks
-import httpx
 import numpy as np
 import openai
 import pytest
 from common import GPT, ROOT, SIM
 from hostile import requests
+from server_process import PATIENCE, Server, until
 
 from roformer_keras import RoFormerCausalLM, RoFormerSim
 from roformer_keras.export import ServedGenerator, export_generator
 
 KEY_LINE = b"Authorization: Bearer secret\r\n"
-KEY = {"Authorization": "Bearer secret"}
 TEXTS = [f"今天{a}{b}" for a in "天气不错北京" for b in "我你在人气天"]
-
-
-# Seconds for what takes a moment, unless the machine has much else to do.
-PATIENCE = 300
-
-
-class Server:
-    """A process that runs `serve`, at a free port; as a context it ends with it."""
-
-    def __init__(self, source, *flags):
-        words = (sys.executable, "-m", "roformer_keras", "serve", source, "--port", "0")
-        self.folder = tempfile.TemporaryDirectory()
-        # Not a pipe, which would fill up.
-        self.said = Path(self.folder.name) / "stderr"
-        with self.said.open("w", encoding="utf-8") as stderr:
-            self.process = subprocess.Popen(
-                [*map(str, words), *flags], stderr=stderr, cwd=ROOT
-            )
-        try:
-            until(self.is_ready)
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def is_ready(self):
-        said = self.said.read_text(encoding="utf-8")
-        assert self.process.poll() is None, said
-        address = re.search(r" at (http://.*:(\d+))\n", said)
-        if not address:
-            return False
-        self.url, self.port = address[1], int(address[2])
-        with contextlib.suppress(httpx.TransportError):
-            return self.get("/ready").status_code == 200
-        return False
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        self.folder.cleanup()
-
-    def end(self, number=signal.SIGTERM):
-        self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
-
-    def connect(self):
-        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
-
-    def get(self, path):
-        return httpx.get(self.url + path, headers=KEY, timeout=PATIENCE)
-
-    def post(self, path, body):
-        return httpx.post(self.url + path, json=body, headers=KEY, timeout=PATIENCE)
-
-    def count_of(self, name):
-        """A number of `/metrics`."""
-        text = self.get("/metrics").text
-        return float(text.partition(f"\nroformer_{name} ")[2].split()[0])
-
-
-def until(is_so):
-    end = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

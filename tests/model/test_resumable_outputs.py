@@ -3,7 +3,6 @@
 The producers are in `tests/producers.py`; a new one must pass all of this.
 """
 
-import io
 import json
 import os
 import resource
@@ -14,11 +13,11 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 from common import run as start_python
+from disk_steps import disk_states
 from producers import PRODUCERS, STEPS, LineJob, RunFolder, copied, files
 from sources import wrong_modes
 
 from roformer_keras.errors import OutputError
-from roformer_keras.io import journal
 
 WITH_RECORD = [producer for producer in PRODUCERS if producer.record]
 
@@ -90,56 +89,12 @@ def make_again(producer, folder):
 # === Ends of a process ===
 
 
-# Every change of a folder goes through one of these; `shutil` and `pathlib` call them.
-CHANGES = ["fsync", "link", "mkdir", "open", "remove", "rename", "replace", "rmdir"]
-CHANGES += ["symlink", "truncate", "unlink"]
-
-
-def disk_states(producer, folder, copies):
-    """Copies of a folder in every state in which a kill could leave it.
-
-    The folder is looked at before each change of its files and at the end.
-    """
-    seen = []
-
-    def look():
-        content = {
-            path: path.is_file() and path.read_bytes() for path in folder.rglob("*")
-        }
-        if content not in seen:
-            seen.append(content)
-            copied(folder, copies / str(len(seen)))
-
-    def looking(change):
-        def changed(*arguments, **options):
-            if not looks:
-                looks.append(change)
-                look()
-                looks.clear()
-            return change(*arguments, **options)
-
-        return changed
-
-    looks = []
-    with pytest.MonkeyPatch.context() as patch:
-        for name in CHANGES:
-            patch.setattr(os, name, looking(getattr(os, name)))
-        # For `Path.write_bytes`.
-        patch.setattr(io, "open", looking(io.open))
-        for name in ("__init__", "append", "close"):
-            change = getattr(journal.AppendedFile, name)
-            patch.setattr(journal.AppendedFile, name, looking(change))
-        producer.make(folder)
-    look()
-    return [copies / str(number + 1) for number in range(len(seen))]
-
-
 @pytest.mark.slow
 def test_a_kill_at_any_moment_loses_at_most_a_step(
     producer, folder, expected, tmp_path
 ):
     """With files as a process leaves them, and with a torn end."""
-    states = disk_states(producer, folder, tmp_path / "states")
+    states = disk_states(lambda: producer.make(folder), folder, tmp_path / "states")
     assert len(states) > 2 * STEPS
     first_steps = []
     for whole in states:
