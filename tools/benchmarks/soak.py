@@ -21,7 +21,6 @@ import httpx
 import numpy as np
 from tqdm import tqdm
 
-from roformer_keras.server.search import poem_rows
 from tools.benchmarks.harness import make_parser
 from tools.benchmarks.serve import memory_mb, running
 from tools.commands import command
@@ -66,6 +65,9 @@ class Soak:
     """The clients, what they got, and the memory of the servers by minutes."""
 
     def __init__(self, options, servers):
+        # It brings Keras, which `--help` does without.
+        from roformer_keras.server.search import poem_rows
+
         self.options, self.servers = options, servers
         self.texts = [line for line, *_ in poem_rows()]
         self.counts = Counter()
