@@ -201,7 +201,8 @@ def files(folder):
 def copied(folder, target):
     """A copy of a folder as the process left it that was killed there."""
     shutil.copytree(folder, target)
-    for path in sorted(target.rglob(f".*-{os.getpid()}-*")):
+    # What lies in such a folder comes before it.
+    for path in sorted(target.rglob(f".*-{os.getpid()}-*"), reverse=True):
         name = path.name.replace(f"-{os.getpid()}-", "-999999999-")
         path.rename(path.with_name(name))
     return target

@@ -27,7 +27,7 @@ from roformer_keras.conversion.writer import FORMATS
 from roformer_keras.errors import ConfigurationError, Hint, OutputError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.hub.huggingface import PREFIX
-from roformer_keras.io.atomic import check_name, replacing
+from roformer_keras.io.atomic import PARTIAL_PREFIX, check_name, replacing
 from roformer_keras.io.sources import (
     HUGGINGFACE_PATHS,
     PRESET_PATHS,
@@ -259,11 +259,13 @@ def _check_only(folder: Path, format: str) -> None:
         return
     known = FOLDERS[format]
     modules = frozenset() if format == "preset" else SENTENCE_FOLDERS
+    # A kill may have left one of its files half written.
     strangers = (
         name
         for path in folder.rglob("*")
         if path.is_symlink() or not path.is_dir()
-        if (name := path.relative_to(folder).as_posix()) not in known
+        for final in [path.with_name(PARTIAL_PREFIX.sub("", path.name))]
+        if (name := final.relative_to(folder).as_posix()) not in known
         and name.split("/")[0] not in modules
     )
     # The folder may be a large one that was named by mistake.

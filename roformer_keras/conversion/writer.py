@@ -5,7 +5,6 @@ place.
 """
 
 import json
-import re
 import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,7 +29,7 @@ from roformer_keras.conversion.sentence_modules import DENSE_TENSORS, write_modu
 from roformer_keras.conversion.weights import KERAS_BACKBONE, Weight
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
 from roformer_keras.io.archive import scratch_folder
-from roformer_keras.io.atomic import replacing
+from roformer_keras.io.atomic import PARTIAL_PREFIX, replacing
 from roformer_keras.io.checksums import FIELD, checksum
 from roformer_keras.io.json_file import json_bytes
 from roformer_keras.io.sources import SENTENCE_PARTS
@@ -379,7 +378,7 @@ def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor)
         )
     if problem is not None:
         raise ConfigurationError(f"{checkpoint.label} {problem}")
-    folder = _PARTIAL.sub("", path.name).removesuffix(".zip")
+    folder = PARTIAL_PREFIX.sub("", path.name).removesuffix(".zip")
     bert_config = checkpoint.bert_config or {}
     config = {
         **{
@@ -401,10 +400,6 @@ def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor)
         with archive.open(shard, "w", force_zip64=True) as file:
             index = write_shard(file, _values(checkpoint, dtype, on_tensor))
         _add(archive, f"{folder}/bert_model.ckpt.index", index)
-
-
-# What `replacing` puts before the name while a file is being written.
-_PARTIAL = re.compile(r"^\.partial-\d+-[0-9a-f]+\.")
 
 
 # === Details ===

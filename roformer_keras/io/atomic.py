@@ -18,6 +18,8 @@ from roformer_keras.errors import Hint, OutputError, RoFormerError, printable
 _IS_WINDOWS = os.name == "nt"
 # Seconds after which what another machine was writing is taken for left behind.
 _ABANDONED = 24 * 3600
+# What `replacing` puts before a name while the file is being written.
+PARTIAL_PREFIX = re.compile(r"^\.partial-\d+-[0-9a-f]+\.")
 
 
 @contextmanager

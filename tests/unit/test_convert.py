@@ -39,6 +39,7 @@ from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.errors import (
     CheckpointError,
     ConfigurationError,
+    OutputError,
     VocabularyError,
 )
 
@@ -326,6 +327,18 @@ def test_a_source_may_be_replaced_by_its_own_conversion(tmp_path):
         with pytest.raises(CheckpointError):
             quietly(target, target, overwrite=True, num_layers=1)
         assert_same(tensors_of(target), truth)
+
+
+def test_what_a_kill_left_in_a_preset_is_replaced_with_it(tmp_path):
+    """A file that was half written is none of another kind."""
+    preset = convert(SMALL, tmp_path / "x", verbose=0)
+    partial = preset / ".partial-999999999-d3e893d4130f594b.baselines.json"
+    partial.write_text('{"x": ')
+    convert(SMALL, preset, overwrite=True, verbose=0)
+    assert not partial.exists()
+    partial.with_name(".partial-999999999-d3e893d4130f594b.thesis.txt").touch()
+    with pytest.raises(OutputError, match=r"no part of a preset \(thesis.txt\)"):
+        convert(SMALL, preset, overwrite=True, verbose=0)
 
 
 def test_progress_is_shown_on_request_and_only_there(tmp_path, capsys):
