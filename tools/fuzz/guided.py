@@ -139,6 +139,7 @@ class _Run:
         self._fuzzer, self._name, self._seeds = fuzzer, name, seeds
         self._target = fuzzer._targets[name]
         self._state, self._end = state, time.monotonic() + seconds
+        self._saved = 0.0
         self._outcomes: Counter = Counter()
         self._findings: dict[str, dict] = {}
         if state.exists():
@@ -175,12 +176,16 @@ class _Run:
             self._outcomes[outcome.partition(":")[0]] += 1
             if ": " in outcome:
                 fuzzer.note(self._findings, self._name, outcome, where, files)
-                self._save()
+                self._saved = 0
+        # An input may end the process at any time.
+        if time.monotonic() > self._saved + 1:
+            self._save()
         if time.monotonic() > self._end and self._outcomes:
             self._save()
             os._exit(0)
 
     def _save(self):
+        self._saved = time.monotonic()
         findings = [{**x, "key": key} for key, x in self._findings.items()]
         answer = {"runs": self._outcomes.total(), "outcomes": self._outcomes}
         self._state.write_text(json.dumps({**answer, "findings": findings}))
