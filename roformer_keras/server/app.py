@@ -19,10 +19,12 @@ from importlib import metadata, resources
 from typing import Any
 
 import fastapi
+import numpy as np
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
+from roformer_keras.data.vectors import unit_rows
 from roformer_keras.errors import RoFormerError
 from roformer_keras.io.json_file import check_unicode
 from roformer_keras.server import openai
@@ -77,7 +79,7 @@ def create_app(
     served = model if isinstance(model, ServedModel) else ServedModel(model)
     routes = _Routes(served, options)
     app = fastapi.FastAPI(
-        title=f"roformer-keras: {served.name}",
+        title=f"roformer-keras: {(options.model_name or [served.name])[0]}",
         version=metadata.version("roformer-keras"),
         lifespan=routes.lifespan,
         docs_url=None,
@@ -93,7 +95,8 @@ class _Routes:
 
     def __init__(self, model, options):
         self._model, self._options = model, options
-        self._metrics = Metrics(model.name)
+        self._names = options.model_name or (model.name,)
+        self._metrics = Metrics(self._names[0])
         self._started = time.time()
         self._queue: Any = None
         self._search: Any = None
@@ -164,14 +167,15 @@ class _Routes:
 
     async def models(self) -> dict:
         """The model's name, and what it can answer."""
-        answer = openai.models_answer(self._model.name, self._started)
-        answer["data"][0]["abilities"] = self._model.abilities
+        answer = openai.models_answer(self._names, self._started)
+        for entry in answer["data"]:
+            entry["abilities"] = self._model.abilities
         return answer
 
     async def one_model(self, name: str) -> dict:
         """Entry of one model in `/v1/models`."""
         self._check_model(name)
-        return (await self.models())["data"][0]
+        return (await self.models())["data"][self._names.index(name)]
 
     # === Answers ===
 
@@ -196,16 +200,19 @@ class _Routes:
         """Vectors of texts, as in OpenAI's API."""
         self._check_model(body.model)
         texts, dim = self._texts(body.input), self._model.dim
-        if body.dimensions not in (None, dim):
-            raise Refusal(400, f"the vectors have {dim} dimensions, no other number")
+        if body.dimensions is not None and not 1 <= body.dimensions <= dim:
+            raise Refusal(400, f"dimensions must be from 1 to {dim}")
         options = route.options(body, kind)
         read = self._model.reader(self._model.verb(kind.name, **options))
         counts = await _tokenized(read, [(text,) for text in texts])
         vectors_of = functools.partial(self._model.vectors, **options)
         queued = Kind((kind.name, *options.items()), vectors_of)
         vectors = await self._answer(receive, texts, queued, counts)
+        if body.dimensions not in (None, dim):
+            # As OpenAI does: the first ones, of length 1 again.
+            vectors = list(unit_rows(np.stack(vectors)[:, : body.dimensions]))
         answer = openai.embeddings_answer(
-            vectors, sum(counts), self._model.name, body.encoding_format
+            vectors, sum(counts), self._names[0], body.encoding_format
         )
         return JSONAnswer(answer)
 
@@ -239,7 +246,7 @@ class _Routes:
             self._check_tokens(new, rows * len(ids))
             queued = Kind(object(), lambda lists: [write(lists[0])])
             (written,) = await self._answer(receive, [ids], queued)
-        answer = openai.completion_answer(written, tokens, self._model.name)
+        answer = openai.completion_answer(written, tokens, self._names[0])
         return JSONAnswer(answer)
 
     async def answers(self, kind, route, body, receive) -> Response:
@@ -288,7 +295,7 @@ class _Routes:
 
     async def _events(self, prompt, options, tokens, usage) -> AsyncIterator[str]:
         ids: list[int] = []
-        events = openai.CompletionEvents(self._model.name)
+        events = openai.CompletionEvents(self._names[0])
 
         def start():
             return self._model.stream(prompt, on_token=ids.append, **options)
@@ -323,10 +330,9 @@ class _Routes:
         yield events.end()
 
     def _check_model(self, name):
-        if name not in (None, self._model.name):
-            raise Refusal(
-                404, f"this server has the model {self._model.name!r}, not {name!r:.80}"
-            )
+        if name is not None and name not in self._names:
+            names = " or ".join(map(repr, self._names))
+            raise Refusal(404, f"this server has the model {names}, not {name!r:.80}")
 
     def _texts(self, texts: str | Sequence[str]) -> list[str]:
         texts = [texts] if isinstance(texts, str) else list(texts)

@@ -153,15 +153,18 @@ class CompletionEvents:
         return "data: [DONE]\n\n"
 
 
-def models_answer(name: str, started: float) -> dict:
+def models_answer(names: Sequence[str], started: float) -> dict:
     """The answer of `/v1/models`."""
-    model = {
-        "id": name,
-        "object": "model",
-        "created": int(started),
-        "owned_by": "roformer-keras",
-    }
-    return {"object": "list", "data": [model]}
+    models = [
+        {
+            "id": name,
+            "object": "model",
+            "created": int(started),
+            "owned_by": "roformer-keras",
+        }
+        for name in names
+    ]
+    return {"object": "list", "data": models}
 
 
 def _head(model):

@@ -26,6 +26,8 @@ class ServerOptions(Settings):
         max_connections: int. Open connections; beyond it they are closed.
         timeout: float. Seconds for which a request is computed; then it gets 504.
         read_timeout: float. Seconds within which a client must have sent its request.
+        model_name: names by which clients may ask for the model, in place of its own;
+            answers have the first.
 
     Raises:
         ConfigurationError: an argument breaks its rule.
@@ -46,3 +48,4 @@ class ServerOptions(Settings):
     max_connections: int = integer(1000, minimum=1)
     timeout: float = number(60.0, above=0)
     read_timeout: float = number(10.0, above=0)
+    model_name: tuple[str, ...] = ()

@@ -148,7 +148,7 @@ TO_SIM = [
     (embed({"input": "长" * 10_001}), 400, "10000 characters, got 10001"),
     (embed({"input": "a", "model": "gpt-4"}), 404, "not 'gpt-4'"),
     (embed({"input": "a", "model": 4}), 422, "model"),
-    (embed({"input": "a", "dimensions": 3}), 400, "32 dimensions"),
+    (embed({"input": "a", "dimensions": 33}), 400, "from 1 to 32"),
     (embed({"input": "a", "dimensions": "many"}), 422, "dimensions"),
     (embed({"input": "a", "encoding_format": "hex"}), 422, "encoding_format"),
     (embed({"input": "a", "other": 3}), 422, "other"),

@@ -182,14 +182,31 @@ def test_a_completion_is_without_its_stop_token(gpt, place):
     assert choices[-1]["finish_reason"] == "stop"
 
 
-def test_dimensions_are_refused_before_anything_is_computed():
+def test_fewer_dimensions_are_the_first_ones_of_length_one():
     served, computed = ServedModel(SIM), []
-    served.vectors = lambda texts: computed.append(texts) or np.zeros((len(texts), 32))
+    whole = np.arange(1.0, 33)[None]
+    served.vectors = lambda texts: computed.append(texts) or whole.repeat(len(texts), 0)
     with client_of(served) as client:
-        error = post(client, "/v1/embeddings", 400, input=TEXTS, dimensions=8)["error"]
-        assert "have 32 dimensions" in error["message"] and computed == []
-        post(client, "/v1/embeddings", input=TEXTS, dimensions=32)
-    assert computed
+        for wrong in (0, -1, 33):
+            answer = post(client, "/v1/embeddings", 400, input="a", dimensions=wrong)
+            assert "from 1 to 32" in answer["error"]["message"] and computed == []
+        answer = post(client, "/v1/embeddings", input="a", dimensions=4)
+        expected = whole[0, :4] / np.linalg.norm(whole[0, :4])
+        np.testing.assert_allclose(answer["data"][0]["embedding"], expected, rtol=1e-6)
+        answer = post(client, "/v1/embeddings", input="a", dimensions=32)
+        np.testing.assert_array_equal(answer["data"][0]["embedding"], whole[0])
+
+
+def test_clients_may_ask_by_other_names():
+    names = ("text-embedding-3-small", "other")
+    with client_of(str(SIM), options=ServerOptions(model_name=names)) as client:
+        models = client.get("/v1/models").json()["data"]
+        assert [model["id"] for model in models] == list(names)
+        assert client.get("/v1/models/other").json()["id"] == "other"
+        for name in (*names, None):
+            answer = post(client, "/v1/embeddings", input="a", model=name)
+            assert answer["model"] == names[0]
+        post(client, "/v1/embeddings", 404, input="a", model=SIM.name)
 
 
 def test_masks_are_filled():

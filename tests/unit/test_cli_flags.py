@@ -82,6 +82,7 @@ FLAGS = {
     "quiet save-every seed source steps subwords teacher vocabulary warmup whole-word",
     "serve": "address allowed-host api-key batch-wait cpus-per-replica engine host "
     "max-batch max-body max-characters max-connections max-length max-texts max-tokens "
+    "model-name "
     "num-replicas port queue-size quiet read-timeout timeout turn-tokens "
     "worker-engine",
     "similarity": f"{READS} config fields format max-length output overwrite pair "
@@ -137,7 +138,7 @@ RULES = {
     "a finite number above 0": "read-timeout temperature timeout",
     "a finite number of at least 0": "adversarial-epsilon batch-wait clip-norm epsilon "
     "gpus-per-worker r-drop weight-decay",
-    "a list with commas between": "fields holdout-by ignore lora-targets",
+    "a list with commas between": "fields holdout-by ignore lora-targets model-name",
     "a number from 0 to 100": "learning-rate",
     "a number from 0 to 50": "generate:length-penalty",
     "a number in (0, 1]": "layer-decay top-p",
