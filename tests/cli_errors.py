@@ -126,7 +126,6 @@ WITH_MODELS = [
         for words in (
             "predict CLASSES --fields text",
             "evaluate CLASSES --fields text,y",
-            "pretrain mlm --source SMALL -o run",
             "finetune text-classification -o run --source SMALL --fields text,y "
             "--train",
         )
@@ -134,7 +133,6 @@ WITH_MODELS = [
             ("twice.csv", "must name each column once"),
             ("many.parquet", "must take at most 67,108,864 bytes"),
         )
-        if not (words.startswith("pretrain") and file == "twice.csv")
     ),
     ("export CLASSES old.tsv", 4, "old.tsv is a file: give the name of a folder"),
     ("export SMALL y --int8", 2, "int8 is for the formats 'onnx' and 'openvino', got"),
