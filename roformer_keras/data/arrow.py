@@ -9,8 +9,9 @@ import itertools
 import math
 import mmap
 import os
+import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,12 @@ import numpy as np
 from roformer_keras.errors import Hint, RoFormerError, SourceError, name_list
 from roformer_keras.extras import import_extra
 from roformer_keras.io.budget import MAX_ROW, VALUE, Budget
-from roformer_keras.io.declared_sizes import batch_size, parquet_pages
+from roformer_keras.io.declared_sizes import (
+    Chunk,
+    batch_size,
+    parquet_groups,
+    parquet_pages,
+)
 from roformer_keras.io.json_file import strict_json
 
 # What the extension says; `format` has the same names without the dot.
@@ -33,8 +39,6 @@ ROWS_AT_A_TIME = 1024
 _STATE = "state.json"
 # The first bytes of an Arrow file, and where its stream begins.
 _MAGIC, _STREAM_START = b"ARROW1", 8
-# The encoding of Parquet whose texts begin as the one before.
-_PREFIXES = "DELTA_BYTE_ARRAY"
 
 
 def is_saved_dataset(path: str) -> bool:
@@ -179,83 +183,93 @@ def _parquet_batches(path, columns, budget):
     parquet = import_extra("pyarrow.parquet", "a Parquet file")
     with parquet.ParquetFile(path, memory_map=True) as table:
         names = _find_columns(path, table.schema_arrow, columns)
-        metadata = table.metadata
-        leaves = [
-            (number, leaf)
-            for number in range(len(table.schema))
-            for leaf in [table.schema.column(number).path]
-            # A name of a column may have dots, which are paths of nested fields here.
-            if any(leaf == name or leaf.startswith(f"{name}.") for name in names)
-        ]
-    numbers = [number for number, _ in leaves]
-    # What the end of the file says is known before any page is read.
-    budget.spend(declared_size(metadata, numbers))
-    # A row of a list may name a text any number of times.
-    texts = [leaf for leaf in text_columns(metadata, numbers) if leaf not in names]
-    for leaf in _prefixed_columns(metadata, numbers) - set(names):
-        raise SourceError(
-            f"the column {leaf!r} of {path} must not be of the encoding {_PREFIXES}",
-            hint="write its lists of texts in another one",
-        )
-    # The headers of the pages may say something else.
-    pages = Budget.like(budget)
+        metadata, schema = table.metadata, table.schema
     with (
         open(path, "rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
-        parquet.ParquetFile(
+    ):
+        (size,) = struct.unpack_from("<I", data, len(data) - 8)
+        groups = read_groups(data[-8 - size : -8], schema)
+        # A name of a column may have dots, which are paths of nested fields here.
+        leaves = {
+            number: leaf
+            for number, leaf in enumerate(
+                schema.column(n).path for n in range(len(schema))
+            )
+            if any(leaf == name or leaf.startswith(f"{name}.") for name in names)
+        }
+        # What the end of the file says is known before any page is read.
+        budget.spend(declared_size(groups, leaves))
+        # A row of a list may name a text any number of times.
+        nested = {number: leaf for number, leaf in leaves.items() if leaf not in names}
+        for number, leaf in nested.items():
+            if any(group[number].has_prefixes for group in groups):
+                raise SourceError(
+                    f"the column {leaf!r} of {path} must not be of the encoding "
+                    "DELTA_BYTE_ARRAY",
+                    hint="write its lists of texts in another one",
+                )
+        texts = text_columns(groups, schema)
+        # The headers of the pages may say something else.
+        pages, read = Budget.like(budget), list(dict.fromkeys(names))
+        with parquet.ParquetFile(
             path,
             memory_map=True,
             metadata=metadata,
-            read_dictionary=texts,
-        ) as table,
-    ):
-        read = list(dict.fromkeys(names))
-        for number in range(metadata.num_row_groups):
-            group = metadata.row_group(number)
-            longest = [_check_pages(data, group.column(n), pages) for n in numbers]
-            rows = max(1, min(ROWS_AT_A_TIME, 2 * MAX_ROW // max(1, sum(longest))))
-            for batch in table.iter_batches(rows, row_groups=[number], columns=read):
-                yield names, batch
+            read_dictionary=[leaf for leaf in nested.values() if leaf in texts],
+        ) as table:
+            for at, group in enumerate(groups):
+                longest = sum(_check_pages(data, group[n], pages) for n in leaves)
+                rows = max(1, min(ROWS_AT_A_TIME, 2 * MAX_ROW // max(1, longest)))
+                for batch in table.iter_batches(rows, row_groups=[at], columns=read):
+                    yield names, batch
 
 
-def declared_size(metadata: Any, columns: Sequence[int] | None = None) -> int:
-    """Bytes that columns of a Parquet file become, as its metadata says.
+def read_groups(footer: bytes, schema: Any) -> list[list[Chunk]]:
+    """The columns of each row group of a Parquet file.
 
     Args:
-        metadata: `pyarrow.parquet.FileMetaData`.
+        footer: as of `parquet_groups`.
+        schema: `pyarrow.parquet.ParquetSchema`.
+
+    Raises:
+        ValueError: a row group has other columns.
+    """
+    groups = parquet_groups(footer)
+    if not all(len(group) == len(schema) for group in groups):
+        raise ValueError(f"a row group must have {len(schema)} columns")
+    return groups
+
+
+def declared_size(
+    groups: Sequence[Sequence[Chunk]], columns: Iterable[int] | None = None
+) -> int:
+    """Bytes that columns of a Parquet file become, as its end says.
+
+    Args:
+        groups: as `read_groups` returns them.
         columns: numbers; None for all.
     """
-    return sum(
-        chunk.total_uncompressed_size + VALUE * chunk.num_values
-        for chunk in _chunks(metadata, columns)
-    )
+    chunks = [
+        group[column]
+        for group in groups
+        for column in (range(len(group)) if columns is None else columns)
+    ]
+    return sum(chunk.size + VALUE * chunk.values for chunk in chunks)
 
 
-def text_columns(metadata: Any, columns: Sequence[int] | None = None) -> list[str]:
+def text_columns(groups: Sequence[Sequence[Chunk]], schema: Any) -> list[str]:
     """Paths of the columns whose values can be read as a dictionary.
 
     Args:
-        metadata, columns: as of `declared_size`.
+        groups, schema: as of `read_groups`.
     """
-    paths = {
-        chunk.path_in_schema
-        for chunk in _chunks(metadata, columns)
-        if chunk.physical_type == "BYTE_ARRAY"
-    }
-    return sorted(paths - _prefixed_columns(metadata, columns))
-
-
-def _prefixed_columns(metadata, columns):
-    """Paths of the columns of texts that are stored as a prefix and an end."""
-    chunks = _chunks(metadata, columns)
-    return {one.path_in_schema for one in chunks if _PREFIXES in one.encodings}
-
-
-def _chunks(metadata, columns):
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        for column in range(group.num_columns) if columns is None else columns:
-            yield group.column(column)
+    return [
+        schema.column(number).path
+        for number in range(len(schema))
+        if schema.column(number).physical_type == "BYTE_ARRAY"
+        and not any(group[number].has_prefixes for group in groups)
+    ]
 
 
 def _check_pages(data, chunk, pages):
@@ -264,12 +278,8 @@ def _check_pages(data, chunk, pages):
     Returns:
         The bytes that one of its texts may have which is stored once for many rows.
     """
-    places = (chunk.dictionary_page_offset, chunk.data_page_offset)
-    start = min(place for place in places if place)
     longest = 0
-    for page in parquet_pages(
-        data, start, start + chunk.total_compressed_size, chunk.num_values
-    ):
+    for page in parquet_pages(data, chunk.start, chunk.stop, chunk.values):
         pages.spend(page.size + VALUE * page.values)
         if page.is_shared:
             longest = max(longest, page.size)

@@ -20,7 +20,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from roformer_keras.data.arrow import declared_size, text_columns, unpacked_size
+from roformer_keras.data.arrow import (
+    declared_size,
+    read_groups,
+    text_columns,
+    unpacked_size,
+)
 from roformer_keras.data.cells import (
     are_numbers,
     check_row,
@@ -273,7 +278,8 @@ def _index_parquet(inputs, path, rows):
     parquet = import_extra("pyarrow.parquet", "a Parquet file")
     with parquet.ParquetFile(path, filesystem=inputs.filesystem) as table:
         schema, metadata = table.schema_arrow, table.metadata
-        budget_of(inputs, path).spend(declared_size(metadata))
+        groups = _read_groups(inputs, path, table.schema)
+        budget_of(inputs, path).spend(declared_size(groups))
         parts, line = [], 1
         for group in range(metadata.num_row_groups):
             count = metadata.row_group(group).num_rows
@@ -283,6 +289,15 @@ def _index_parquet(inputs, path, rows):
                 line += size
     _name_columns(schema.names, path)
     return [(field.name, str(field.type)) for field in schema], parts
+
+
+def _read_groups(inputs, path, schema):
+    """The columns of each row group, as the end of the file describes them."""
+    with inputs.filesystem.open_input_file(path) as file:
+        size = file.size()
+        length = int.from_bytes(file.read_at(4, size - 8), "little")
+        footer = file.read_at(length, size - 8 - length)
+    return read_groups(footer, schema)
 
 
 def budget_of(inputs: Inputs, path: str) -> Budget:
@@ -492,7 +507,9 @@ class Reader:
         filesystem = self._inputs.filesystem
         with parquet.ParquetFile(path, filesystem=filesystem) as opened:
             schema, metadata = opened.schema_arrow, opened.metadata
-        columns = [name for name in text_columns(metadata) if name in schema.names]
+            groups = _read_groups(self._inputs, path, opened.schema)
+            texts = text_columns(groups, opened.schema)
+        columns = [name for name in texts if name in schema.names]
         with parquet.ParquetFile(
             path, filesystem=filesystem, metadata=metadata, read_dictionary=columns
         ) as opened:

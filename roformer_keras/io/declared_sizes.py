@@ -15,10 +15,12 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-_MAX_DEPTH = 8
+_MAX_DEPTH = 12
 # Values of Thrift's compact protocol, by the number of their type.
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 7, 8, 12
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _STRUCT = 1, 2, 3, 7, 8, 9, 12
 _VARINTS = (4, 5, 6)
+# In the place of the length of a list, which follows.
+_LONG = 15
 # Kinds of pages that hold values, and the field with their header.
 _VALUE_PAGES, _DICTIONARY = {0: 5, 3: 8}, 2
 # The field of that header with the encoding, and the one of prefixes and ends.
@@ -48,6 +50,62 @@ def packed_size(data: Any, ending: str) -> int:
     except (ValueError, struct.error):
         # It is damaged, as its reader will say, or followed by padding.
         return 0
+
+
+class Chunk(NamedTuple):
+    """A column of one row group of Parquet, as the end of the file describes it.
+
+    Attributes:
+        values: that it holds, those that are missing too.
+        size: bytes of its pages when they are unpacked.
+        start, stop: where its pages are.
+        has_prefixes: whether texts of a page may begin as the one before.
+    """
+
+    values: int
+    size: int
+    start: int
+    stop: int
+    has_prefixes: bool
+
+
+def parquet_groups(footer: bytes) -> list[list[Chunk]]:
+    """The columns of each row group.
+
+    pyarrow gives them too, and ends the process where one of them is damaged.
+
+    Args:
+        footer: the bytes before the last eight of a file, which have its length.
+
+    Raises:
+        ValueError: they are damaged.
+    """
+    groups = []
+    metadata, _ = _read_struct(footer, 0)
+    for group in _list(metadata, 4):
+        chunks = []
+        for column in _list(group, 1):
+            fields = column.get(3) if isinstance(column, dict) else None
+            if not isinstance(fields, dict):
+                raise ValueError("a column has no metadata")
+            values, size, packed, first, dictionary = (
+                fields.get(number, 0) for number in (5, 6, 7, 9, 11)
+            )
+            if min(values, size, packed, first, dictionary) < 0:
+                raise ValueError("a column has a size below 0")
+            # The dictionary comes first, if there is one.
+            start = dictionary if 0 < dictionary < first else first
+            has_prefixes = _PREFIXES in _list(fields, 2)
+            chunks.append(Chunk(values, size, start, start + packed, has_prefixes))
+        groups.append(chunks)
+    return groups
+
+
+def _list(fields, number):
+    values = fields.get(number, []) if isinstance(fields, dict) else None
+    if not isinstance(values, list):
+        raise ValueError(f"the field {number} of the metadata must be a list")
+    return values
 
 
 class Page(NamedTuple):
@@ -104,18 +162,33 @@ def _read_struct(data, at, depth=0):
             number, at = _read_integer(data, at)
         if kind in (_TRUE, _FALSE):
             value: Any = kind == _TRUE
-        elif kind in _VARINTS:
-            value, at = _read_integer(data, at)
-        elif kind == _STRUCT and depth < _MAX_DEPTH:
-            value, at = _read_struct(data, at, depth + 1)
-        elif kind in (_BYTE, _DOUBLE):
-            value, at = None, at + (1 if kind == _BYTE else 8)
-        elif kind == _BINARY:
-            size, at = _read_varint(data, at)
-            value, at = None, at + size
         else:
-            raise ValueError(f"a header of a page has a field of the type {kind}")
+            value, at = _read_value(data, at, kind, depth)
         fields[number] = value
+
+
+def _read_value(data, at, kind, depth):
+    """A value, and where it ends; None for a text or a float, which nobody needs."""
+    if kind in _VARINTS:
+        return _read_integer(data, at)
+    if kind == _BINARY:
+        size, at = _read_varint(data, at)
+        return None, at + size
+    if kind in (_TRUE, _FALSE, _BYTE, _DOUBLE):
+        return None, at + (8 if kind == _DOUBLE else 1)
+    if depth >= _MAX_DEPTH or kind not in (_LIST, _STRUCT):
+        raise ValueError(f"it has a value of the type {kind}, {depth} deep")
+    if kind == _STRUCT:
+        return _read_struct(data, at, depth + 1)
+    head, at = _byte(data, at), at + 1
+    count = head >> 4
+    if count == _LONG:
+        count, at = _read_varint(data, at)
+    values = []
+    for _ in range(count):
+        value, at = _read_value(data, at, head & 15, depth + 1)
+        values.append(value)
+    return values, at
 
 
 def _read_integer(data, at):
@@ -130,12 +203,12 @@ def _read_varint(data, at):
         value |= (byte & 127) << shift
         if byte < 128:
             return value, at
-    raise ValueError("a header of a page has a number that is too long")
+    raise ValueError("it has a number that is too long")
 
 
 def _byte(data, at):
     if not 0 <= at < len(data):
-        raise ValueError("a header of a page is cut off")
+        raise ValueError("it is cut off")
     return data[at]
 
 

@@ -1,5 +1,6 @@
 """Parquet and Arrow files, read as other files of labelled texts are."""
 
+import contextlib
 import json
 import random
 
@@ -178,6 +179,19 @@ def test_damaged_files(name, tmp_path):
         path.write_bytes(content)
         with pytest.raises(SourceError, match=f"cannot read .*{name} as"):
             read_table(path, 1)
+
+
+def test_a_type_that_does_not_fit_its_statistics(tmp_path):
+    """pyarrow ends the process where it is asked for such a column's metadata."""
+    path = write(tmp_path / "a.parquet", pa.table(ROWS))
+    good, text, count = path.read_bytes(), b"\x15\x0c", 0
+    for at in range(len(good)):
+        if good.startswith(text, at):
+            path.write_bytes(good[:at] + b"\x15\0" + good[at + 2 :])
+            count += 1
+            with contextlib.suppress(SourceError):
+                read_table(path, 1)
+    assert count > 3
 
 
 def test_few_rows_are_in_memory_at_a_time(tmp_path):

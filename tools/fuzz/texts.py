@@ -256,7 +256,7 @@ def _read_tables(folder: Path):
 
 
 def _packed_tables():
-    """A small table as Excel, Parquet, as an Arrow file and as a stream."""
+    """A small table as Excel, Parquet, as an Arrow file and as a stream, packed too."""
     import openpyxl
     import pyarrow
     from pyarrow import ipc, parquet
@@ -264,17 +264,26 @@ def _packed_tables():
     table = pyarrow.table(
         {"text": ["甲，乙", "丙 丁"], "label": ["好", "坏"], "tags": [["O"], None]}
     )
-    whole = io.BytesIO()
-    parquet.write_table(table, whole)
+    encoded = table.set_column(0, "text", table["text"].dictionary_encode())
+    ends = {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}
+    options = [{}, {"compression": "zstd", "data_page_version": "2.0"}, ends]
+    wholes = [io.BytesIO() for _ in options]
+    for whole, one in zip(wholes, options, strict=True):
+        parquet.write_table(table, whole, **one)
     book, sheet = openpyxl.Workbook(), io.BytesIO()
     for row in (["text", "label"], ["甲，乙", 1], [2.5, True]):
         book.active.append(row)
     book.save(sheet)
-    tables = [{"a.parquet": whole.getvalue()}, {"a.xlsx": sheet.getvalue()}]
-    for new in (ipc.new_file, ipc.new_stream):
-        stream = io.BytesIO()
-        with new(stream, table.schema) as writer:
-            writer.write_table(table)
+    tables = [{"a.parquet": whole.getvalue()} for whole in wholes]
+    tables.append({"a.xlsx": sheet.getvalue()})
+    for new, one, packing in (
+        (ipc.new_file, table, None),
+        (ipc.new_stream, table, None),
+        (ipc.new_file, encoded, "zstd"),
+    ):
+        stream, written = io.BytesIO(), ipc.IpcWriteOptions(compression=packing)
+        with new(stream, one.schema, options=written) as writer:
+            writer.write_table(one)
         tables.append({"a.arrow": stream.getvalue()})
     return tables
 
