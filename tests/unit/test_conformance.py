@@ -500,6 +500,7 @@ def test_texts_of_models_by_every_command(name, sources, tmp_path, monkeypatch, 
     assert wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["bert4keras", "huggingface", "task", "preset"])
 def test_sources_are_read_as_they_are(source, sources, tmp_path, capsys):
     for words in (("inspect", sources[source]), ("convert", sources[source], "out")):
