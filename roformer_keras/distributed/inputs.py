@@ -49,6 +49,8 @@ _ENCODINGS = ("utf-8", "gbk", "gb18030", "big5")
 _KIND_OF = {".ndjson": "jsonl", **{f".{kind}": kind for kind in _KINDS}}
 # Bytes that are read at once, and files that are indexed at once.
 _BLOCK, _THREADS = 2**24, 16
+# Rows that are unpacked at once; those whose texts may be much longer than their bytes.
+_MANY_ROWS, _FEW_ROWS = 2**16, 64
 
 
 class Piece(NamedTuple):
@@ -503,6 +505,7 @@ class Reader:
 
     def _read_group(self, group, path):
         """A row group, whose texts are not repeated before their size is known."""
+        arrow = import_extra("pyarrow", "a Parquet file")
         parquet = import_extra("pyarrow.parquet", "a Parquet file")
         filesystem = self._inputs.filesystem
         with parquet.ParquetFile(path, filesystem=filesystem) as opened:
@@ -513,11 +516,14 @@ class Reader:
         with parquet.ParquetFile(
             path, filesystem=filesystem, metadata=metadata, read_dictionary=columns
         ) as opened:
-            table = opened.read_row_group(group)
-        table.validate(full=True)
-        budget = budget_of(self._inputs, path)
-        for column in table.columns:
-            budget.spend(sum(map(unpacked_size, column.chunks)))
+            budget, batches = budget_of(self._inputs, path), []
+            has_prefixes = any(chunk.has_prefixes for chunk in groups[group])
+            rows = _FEW_ROWS if has_prefixes else _MANY_ROWS
+            for batch in opened.iter_batches(rows, row_groups=[group]):
+                batch.validate(full=True)
+                budget.spend(sum(map(unpacked_size, batch.columns)))
+                batches.append(batch)
+            table = arrow.Table.from_batches(batches, opened.schema_arrow)
         return table.cast(schema)
 
     # The record of a row, or None if it is blank.

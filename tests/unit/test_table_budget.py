@@ -14,6 +14,7 @@ from table_bombs import BOMBS
 
 from roformer_keras.data import arrow
 from roformer_keras.data.files import read_records, read_table
+from roformer_keras.distributed.inputs import Reader, find_inputs, index_inputs
 from roformer_keras.errors import SourceError
 from roformer_keras.io import budget
 
@@ -41,6 +42,17 @@ def test_the_end_of_a_parquet_file_may_lie(name, tmp_path, monkeypatch):
     write(tmp_path / file, 2**22)
     with pytest.raises(SourceError, match=REFUSED):
         read_table(tmp_path / file, 1, labelled=False, **options)
+
+
+@pytest.mark.parametrize("name", [n for n in BOMBS if BOMBS[n][0] == "a.parquet"])
+def test_jobs_on_ray_count_too(name, tmp_path, monkeypatch):
+    file, _, write = BOMBS[name]
+    monkeypatch.setattr(budget, "EXEMPT", 2**16)
+    write(tmp_path / file, 2**22)
+    with pytest.raises(SourceError, match=REFUSED):
+        inputs, pieces = index_inputs(find_inputs(tmp_path), 100)
+        for piece in pieces:
+            Reader(inputs, ["text"]).read(piece)
 
 
 PROGRAM = r"""
