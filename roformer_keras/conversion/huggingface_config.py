@@ -252,7 +252,8 @@ def read_vocabulary_file(content: Mapping, label: str) -> tuple[str, ...]:
             f"{label} must have a WordPiece vocabulary with an id from 0 on for each "
             "token, and has none: put the vocab.txt next to the weights"
         )
-    return tuple(sorted(ids, key=ids.__getitem__))
+    # As in a vocab.txt, where some have one of nothing but unusual spaces.
+    return tuple(token.strip() and token for token in sorted(ids, key=ids.__getitem__))
 
 
 # === Writing ===

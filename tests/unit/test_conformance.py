@@ -19,6 +19,7 @@ from table_files import CELLS, KEYED, write, write_table
 
 from roformer_keras import convert
 from roformer_keras.cli.texts import read_lines
+from roformer_keras.conversion.reader import read_tokenizer
 from roformer_keras.data.files import read_records, read_table
 from roformer_keras.distributed.inputs import Reader, find_inputs, index_inputs
 from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
@@ -498,6 +499,17 @@ def test_texts_of_models_by_every_command(name, sources, tmp_path, monkeypatch, 
         if errors["inspect"] != errors["convert"]:
             wrong.append(f"{source}/{file}: {errors}")
     assert wrong == []
+
+
+def test_a_token_of_spaces_is_empty_in_every_file(sources, tmp_path):
+    vocabularies = []
+    for source, file in VOCABULARIES:
+        folder = tmp_path / source
+        shutil.copytree(sources[source], folder)
+        path = folder / file
+        path.write_text(token("\u2003")(path.read_text("utf-8")), encoding="utf-8")
+        vocabularies.append(read_tokenizer(folder)[0][-1])
+    assert vocabularies == [""] * 3
 
 
 @pytest.mark.slow
