@@ -69,9 +69,6 @@ class Soak:
         from roformer_keras.server.search import poem_rows
 
         self.options, self.servers = options, servers
-        # It imports a backend, for which --help does not wait.
-        from roformer_keras.server.search import poem_rows
-
         self.texts = [line for line, *_ in poem_rows()]
         self.counts = Counter()
         self.samples = [[] for _ in servers]
