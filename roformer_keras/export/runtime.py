@@ -1,6 +1,7 @@
 """Running exported models."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from roformer_keras.io.sources import EXPORT
 from roformer_keras.processes import refuse_forked_process
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
+_FIRST_ONNXRUNTIME = 1, 24, 1
 # Tokens of a text, for models without a limit.
 MAX_LENGTH = 512
 FORMATS = {
@@ -112,6 +114,21 @@ def check_trust(folder: str | os.PathLike, format: str, trust: bool) -> None:
         )
 
 
+def check_runtime(version: str) -> None:
+    """Raises ConfigurationError for an ONNX Runtime that reads files of others.
+
+    Args:
+        version: of onnxruntime. The first that looks at the paths in a network is
+            1.24.1.
+    """
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
+    if numbers < _FIRST_ONNXRUNTIME:
+        raise ConfigurationError(
+            "ONNX Runtime must be 1.24.1 or later, which reads no files outside of the "
+            f"folder, got {version}; run: pip install 'onnxruntime>=1.24.1'"
+        )
+
+
 def _load(path, format, bfloat16):
     if format == "saved_model":
         import tensorflow as tf
@@ -124,6 +141,7 @@ def _load(path, format, bfloat16):
 
     elif format == "onnx":
         onnxruntime = import_extra("onnxruntime", "the format 'onnx'")
+        check_runtime(onnxruntime.__version__)
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         names = [output.name for output in session.get_outputs()]
 

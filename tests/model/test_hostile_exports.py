@@ -7,6 +7,7 @@ from hostile.exports import ONNX, OPENVINO, SECRET, WEIGHTS
 from roformer_keras import export
 from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.export import ServedEncoder, ServedGenerator, load_exported
+from roformer_keras.export.runtime import check_runtime
 
 X = {"x": np.ones(8, "float32")}
 EXPORT = '{"model": "RoFormerSim", "dim": %s, "format": "%s", "int8": false%s}'
@@ -71,6 +72,14 @@ def test_a_saved_model_is_run_only_if_it_is_trusted(tmp_path):
     run = load_exported(tmp_path, "saved_model", trust=True)
     assert run(X)["y"].tolist() == X["x"].tolist()
     assert written.exists()
+
+
+def test_versions_of_onnx_runtime():
+    for version in ("1.24.1", "1.25.0", "1.24.1.dev1", "2.0.0rc1"):
+        check_runtime(version)
+    for version in ("1.24.0", "1.23.2", "1.9.9", "0.9"):
+        with pytest.raises(ConfigurationError, match=f"got {version}; run: pip"):
+            check_runtime(version)
 
 
 def test_an_export_does_not_choose_to_be_trusted(tmp_path):

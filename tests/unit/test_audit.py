@@ -109,7 +109,8 @@ def test_ends_of_an_extra(monkeypatch, tmp_path):
             calls.append(words)
             return json.dumps(listed)
 
-    monkeypatch.setattr(extras_versions, "run_smoke", lambda *arguments: None)
+    for name in ("run_smoke", "_add_metadata"):
+        monkeypatch.setattr(extras_versions, name, lambda *arguments: None)
     found = extras_versions.try_extra(Uv(), "data", "lowest-direct")
     assert found == ("lowest-direct: pyarrow 1.0", "")
     assert any(
