@@ -28,8 +28,8 @@ from typing import Any, Self
 from roformer_keras.errors import ConfigurationError, SourceError, errors_at
 from roformer_keras.other_names import NAMES
 
-# Of a TOML file: characters, and dots in a line.
-_MAX_TOML, _MAX_DOTS = 2**18, 2000
+# Of a TOML file: characters, dots in a line, and dots in the header of a table.
+_MAX_TOML, _MAX_DOTS, _MAX_HEADER_DOTS = 2**18, 2000, 100
 
 # === Arguments ===
 
@@ -386,6 +386,18 @@ def _describe(kind, plural=False):
 # === TOML ===
 
 
+def _has_long_keys(text):
+    """True if keys have many parts, through all of which `tomllib` goes often."""
+    lines = text.splitlines()
+    headers = (line for line in lines if line.lstrip().startswith("["))
+    return (
+        # The time for a key grows with the square of its parts.
+        sum(line.count(".") ** 2 for line in lines) > _MAX_DOTS**2
+        # The time for each key in a table grows with those of its header.
+        or any(line.count(".") > _MAX_HEADER_DOTS for line in headers)
+    )
+
+
 def read_toml(path: str | os.PathLike) -> dict:
     """The content of a TOML file.
 
@@ -394,13 +406,12 @@ def read_toml(path: str | os.PathLike) -> dict:
         ConfigurationError: it is not TOML, or holds dates or times.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-        # Keys of many parts take a time that grows with the square of their number.
-        dots = max((line.count(".") for line in text.splitlines()), default=0)
-        if len(text) > _MAX_TOML or dots > _MAX_DOTS:
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read(_MAX_TOML + 1)
+        if len(text) > _MAX_TOML or _has_long_keys(text):
             raise ConfigurationError(
                 f"{path} must have at most {_MAX_TOML:,} characters and {_MAX_DOTS:,} "
-                f"dots in a line, got {len(text):,} and {dots:,}"
+                f"dots in a line, {_MAX_HEADER_DOTS} in that of a table, and is longer"
             )
         content = tomllib.loads(text)
         # What a run writes of its settings is JSON.
