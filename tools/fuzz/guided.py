@@ -6,6 +6,7 @@ budget of processor time and of memory.
 """
 
 import contextlib
+import faulthandler
 import json
 import os
 import random
@@ -26,12 +27,13 @@ _COUNTED = ("roformer_keras", "planted_readers", "pickle", "pickletools", "zipfi
 atheris.instrument_imports(include=_COUNTED).__enter__()
 
 from tools.fuzz.formats import Files  # noqa: E402
+from tools.fuzz.target import before_read  # noqa: E402
 from tools.fuzz.worker import Fuzzer, write_files  # noqa: E402
 
 # Processor time in seconds, and bytes that an input may take.
 _SECONDS, _MEMORY = 1.0, 300 * 2**20
 # What one input may last if the processor is shared, or a library does not return.
-_WALL_SECONDS = 5
+_WALL_SECONDS = 10
 _MAX_INPUT = 2**20
 # The exit code of libFuzzer: an input has ended the process, or an error of ours.
 _EXCEPTION = 77
@@ -63,6 +65,7 @@ class GuidedFuzzer(Fuzzer):
         super().__init__(memory=memory, seconds=seconds, **options)
         self._is_running = False
         signal.signal(signal.SIGPROF, self._end_input)
+        before_read.append(self._restart)
 
     def fuzz(self, name: str, seconds: float, seed: str) -> dict:
         """As that of `Fuzzer`, with `coverage`, the number of branches reached."""
@@ -119,13 +122,20 @@ class GuidedFuzzer(Fuzzer):
         limit = self._memory + self._used_memory()
         resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
         self._is_running = True
-        signal.setitimer(signal.ITIMER_PROF, _SECONDS, _SECONDS)
+        self._restart()
         try:
             return super()._check(target)
         finally:
             self._is_running = False
             signal.setitimer(signal.ITIMER_PROF, 0)
             resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+
+    def _restart(self):
+        """Begins the time of a read: some targets read an input dozens of times."""
+        if self._is_running:
+            signal.setitimer(signal.ITIMER_PROF, _SECONDS, _SECONDS)
+            seconds, trace = self._seconds, self._trace
+            faulthandler.dump_traceback_later(seconds, exit=True, file=trace)
 
     def _end_input(self, *_):
         if self._is_running:

@@ -8,6 +8,9 @@ from typing import Any
 
 from tools.fuzz.formats import Files, mutate_files
 
+# Called before each of the reads of a run, whose time a fuzzer may limit.
+before_read: list[Callable[[], None]] = []
+
 
 class Finding(AssertionError):
     """A result that breaks a promise without an error of Python."""

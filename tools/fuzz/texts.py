@@ -24,13 +24,15 @@ from tools import ROOT
 from tools.fuzz import seeds
 from tools.fuzz.formats import Files, mutate_file
 from tools.fuzz.mutate import damage, mutate_text, mutate_text_bytes, random_text
-from tools.fuzz.target import Target, expect
+from tools.fuzz.target import Target, before_read, expect
 
 
 def try_each(actions):
     """Does everything; each action may end with an error of this package."""
     errors = []
     for action in actions:
+        for call in before_read:
+            call()
         try:
             action()
         except RoFormerError as error:
