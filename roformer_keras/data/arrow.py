@@ -218,11 +218,28 @@ def _parquet_batches(path, columns, budget):
             metadata=metadata,
             read_dictionary=[leaf for leaf in nested.values() if leaf in texts],
         ) as table:
-            for at, group in enumerate(groups):
-                longest = sum(_check_pages(data, group[n], pages) for n in leaves)
-                rows = max(1, min(ROWS_AT_A_TIME, 2 * MAX_ROW // max(1, longest)))
-                for batch in table.iter_batches(rows, row_groups=[at], columns=read):
+            for numbers in _together(groups, leaves):
+                longest = max(
+                    sum(_check_pages(data, groups[at][n], pages) for n in leaves)
+                    for at in numbers
+                )
+                rows = max(1, min(ROWS_AT_A_TIME, MAX_ROW // max(1, longest)))
+                for batch in table.iter_batches(rows, row_groups=numbers, columns=read):
                     yield names, batch
+
+
+def _together(groups, leaves):
+    """Numbers of row groups to read together: of one row each, each call has a cost."""
+    numbers, count = [], 0
+    for at, group in enumerate(groups):
+        values = max((group[n].values for n in leaves), default=0)
+        if numbers and count + values > ROWS_AT_A_TIME:
+            yield numbers
+            numbers, count = [], 0
+        numbers.append(at)
+        count += values
+    if numbers:
+        yield numbers
 
 
 def read_groups(footer: bytes, schema: Any) -> list[list[Chunk]]:
@@ -422,7 +439,11 @@ def _as_in_json(value):
 def plain_values(column: Any) -> list:
     """The values of a column, those of dictionaries too."""
     kind = _without_dictionaries(column.type)
-    return (column if kind == column.type else column.cast(kind)).to_pylist()
+    if kind != column.type:
+        # A cast looks at the whole of the lists of which the column is a part.
+        arrow = import_extra("pyarrow", "an Arrow file")
+        column = arrow.concat_arrays([column]).cast(kind)
+    return column.to_pylist()
 
 
 def _without_dictionaries(kind):

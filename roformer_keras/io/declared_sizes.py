@@ -184,6 +184,9 @@ def _read_value(data, at, kind, depth):
     count = head >> 4
     if count == _LONG:
         count, at = _read_varint(data, at)
+    # Each value has a byte at least.
+    if count > len(data) - at:
+        raise ValueError("it is cut off")
     values = []
     for _ in range(count):
         value, at = _read_value(data, at, head & 15, depth + 1)
@@ -235,6 +238,8 @@ def batch_size(metadata: bytes, body: Any) -> int:
         for number in range(count):
             place = start + 16 * number
             offset, size = struct.unpack_from("<qq", metadata, place)
+            if size < 0:
+                raise ValueError("a message is damaged: a buffer has a size below 0")
             if is_packed and size >= 8 and offset >= 0:
                 (unpacked,) = struct.unpack_from("<q", body, offset)
                 # Of a buffer that is not packed it is -1.

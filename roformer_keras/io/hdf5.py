@@ -20,6 +20,8 @@ _DAMAGE = (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueE
 # Names in all groups, each of which takes a tenth of a millisecond; the largest
 # released checkpoint has 2,000. Characters of a path.
 _MAX_LINKS, _MAX_PATH = 10_000, 4096
+# HDF5 looks for a group along its path, so that deep ones take quadratic time.
+_MAX_DEPTH = 64
 
 
 class _BlobFile(io.RawIOBase):
@@ -78,6 +80,11 @@ def _check_contents(blob, file):
         group = pending.pop()
         count += len(group)
         longest = max(longest, len(group.name))
+        if group.name.count("/") > _MAX_DEPTH:
+            raise CheckpointError(
+                f"{blob.label} must have groups at most {_MAX_DEPTH} deep: it is no "
+                "checkpoint of a RoFormer"
+            )
         if count > _MAX_LINKS or longest > _MAX_PATH:
             raise CheckpointError(
                 f"{blob.label} must have at most {_MAX_LINKS:,} groups and tensors, "

@@ -114,7 +114,7 @@ EDITS = [
     (link(h5py.ExternalLink("/etc/passwd", "x")), ELSEWHERE),
     (link(h5py.ExternalLink("x.h5", "Embedding-Token")), ELSEWHERE),
     *((virtual(name), ELSEWHERE) for name in ("y.h5", ".")),
-    (h5(deep), ELSEWHERE),
+    (h5(deep), "must have groups at most 64 deep: it is no checkpoint"),
     (link(h5py.SoftLink("/nowhere")), f"{UNREAD}: Unable to synchronously open"),
     (link(h5py.SoftLink(f"/{BIAS}")), f"{UNREAD}: Special link traversal failed"),
     *((link(h5py.SoftLink(name)), OBJECT) for name in ("/", ".")),
