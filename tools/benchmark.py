@@ -43,6 +43,7 @@ PARTS = {
     ),
     "step": ("finetune", ()),
     "long": ("long", ()),
+    "serve": ("serve", ("--parts", "lines", "small", "--seconds", "2")),
     "load": ("encode", ("--parts", "load")),
     "scripts": ("scripts", ()),
 }

@@ -248,6 +248,20 @@ def serving_row(title, case):
     ]
 
 
+def serving_table(figures):
+    """One text a request; without the times of the cores and the memory."""
+    rows = [
+        serving_row(title.rpartition(", ")[0], case)[:7]
+        for part in ("lines", "small")
+        for title, case in figures["serve"][part].items()
+    ]
+    models = {"lines": "`roformer-sim-char`, lines", "small": "4 layers of width 312"}
+    for row in rows:
+        part, comma, tokens = row[0].partition(", ")
+        row[0] = f"{models[part]}{comma}{tokens}"
+    return markdown(["model and texts", *SERVING_COLUMNS[:6]], rows)
+
+
 def show_run(run, unit):
     if run is None:
         return ""
@@ -278,4 +292,5 @@ TABLES = {
     "loading": table_of_part(loading_table, "load"),
     "scripts": table_of_part(scripts_table, "scripts"),
     "long-texts": table_of_part(long_table, "long"),
+    "serving-now": table_of_part(serving_table, "serve"),
 }
