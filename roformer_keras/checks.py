@@ -13,6 +13,7 @@ Training(dropout=2)
 import dataclasses
 import difflib
 import functools
+import inspect
 import json
 import math
 import os
@@ -23,11 +24,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from roformer_keras.errors import ConfigurationError, SourceError, errors_at
 from roformer_keras.other_names import NAMES
 
+_Function = TypeVar("_Function", bound=Callable)
 # Of a TOML file: characters, dots in a line, and dots in the header of a table.
 _MAX_TOML, _MAX_DOTS, _MAX_HEADER_DOTS = 2**18, 2000, 100
 
@@ -154,6 +156,39 @@ def check_names(
     raise ConfigurationError(
         f"{owner} has no {noun} {', '.join(unknown)}{shown}", hint="; ".join(hints)
     )
+
+
+def takes_other_names(encode: _Function) -> _Function:
+    """Makes an `encode` take the arguments of sentence-transformers.
+
+    `show_progress_bar` and `normalize_embeddings` are translated. `batch_size` and
+    `convert_to_numpy=True` change no vector, and are passed over where the function
+    has no such argument.
+
+    Raises:
+        ConfigurationError: of the new function, for an argument that it does not know.
+    """
+    parameters = inspect.signature(encode).parameters
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+    @functools.wraps(encode)
+    def translate(*args: Any, **kwargs: Any) -> Any:
+        if "show_progress_bar" in kwargs:
+            shown = kwargs.pop("show_progress_bar")
+            kwargs.setdefault("verbose", "auto" if shown is None else int(bool(shown)))
+        if "normalize_embeddings" in kwargs and "normalize" in parameters:
+            kwargs.setdefault("normalize", bool(kwargs.pop("normalize_embeddings")))
+        # Vectors of RoFormer-Sim are always of length 1.
+        for name, taken in (("convert_to_numpy", True), ("normalize_embeddings", True)):
+            if kwargs.get(name) is taken:
+                del kwargs[name]
+        if not takes_any:
+            kwargs.pop("batch_size", None)
+            known = [name for name in parameters if name != "self"]
+            check_names(encode.__name__, "argument", kwargs, known)
+        return encode(*args, **kwargs)
+
+    return translate  # type: ignore[return-value]
 
 
 def _is_finite(value):

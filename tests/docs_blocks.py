@@ -10,6 +10,7 @@ read from there, see `one_layer.py`. Models of these checkpoints are loaded once
 """
 
 import doctest
+import functools
 import re
 import shlex
 import sys
@@ -132,6 +133,8 @@ def load_once(setattr=setattr):
 
     load = PresetModel.from_preset.__func__
 
+    # Its arguments are looked up.
+    @functools.wraps(load)
     def from_preset(cls, source, **options):
         names = [entry.alias for entry in catalog.SHIPPED]
         if not isinstance(source, str) or source not in names:

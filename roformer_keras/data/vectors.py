@@ -1,13 +1,11 @@
 """Vectors of texts by any function from ids to vectors, and their cosines."""
 
-import functools
-import inspect
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar, overload
+from typing import overload
 
 import numpy as np
 
-from roformer_keras.checks import check_iterable, check_names
+from roformer_keras.checks import check_iterable
 from roformer_keras.data.rows import Rows, map_rows
 from roformer_keras.data.tables import (
     TextRows,
@@ -19,8 +17,6 @@ from roformer_keras.data.tables import (
 from roformer_keras.data.texts import as_texts, check_no_mapping
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.types import Texts, Verbose
-
-_Function = TypeVar("_Function", bound=Callable)
 
 
 def embed_rows(
@@ -121,36 +117,3 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
     """Each row divided by its length; zeros stay."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.maximum(lengths, np.finfo("float32").tiny)
-
-
-def takes_other_names(encode: _Function) -> _Function:
-    """Makes an `encode` take the arguments of sentence-transformers.
-
-    `show_progress_bar` and `normalize_embeddings` are translated. `batch_size` and
-    `convert_to_numpy=True` change no vector, and are passed over where the function
-    has no such argument.
-
-    Raises:
-        ConfigurationError: of the new function, for an argument that it does not know.
-    """
-    parameters = inspect.signature(encode).parameters
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
-
-    @functools.wraps(encode)
-    def translate(*args: Any, **kwargs: Any) -> Any:
-        if "show_progress_bar" in kwargs:
-            shown = kwargs.pop("show_progress_bar")
-            kwargs.setdefault("verbose", "auto" if shown is None else int(bool(shown)))
-        if "normalize_embeddings" in kwargs and "normalize" in parameters:
-            kwargs.setdefault("normalize", bool(kwargs.pop("normalize_embeddings")))
-        # Vectors of RoFormer-Sim are always of length 1.
-        for name, taken in (("convert_to_numpy", True), ("normalize_embeddings", True)):
-            if kwargs.get(name) is taken:
-                del kwargs[name]
-        if not takes_any:
-            kwargs.pop("batch_size", None)
-            known = [name for name in parameters if name != "self"]
-            check_names(encode.__name__, "argument", kwargs, known)
-        return encode(*args, **kwargs)
-
-    return translate  # type: ignore[return-value]

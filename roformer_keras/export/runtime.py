@@ -12,9 +12,10 @@ from roformer_keras.checks import (
     check_flag,
     check_integer,
     check_path,
+    takes_other_names,
 )
 from roformer_keras.data.rows import TOKENS_PER_BATCH
-from roformer_keras.data.vectors import embed_rows, takes_other_names
+from roformer_keras.data.vectors import embed_rows
 from roformer_keras.engines.programs import OpenVINOProgram
 from roformer_keras.errors import ConfigurationError, Hint, errors_at
 from roformer_keras.extras import import_extra

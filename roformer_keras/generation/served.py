@@ -12,8 +12,8 @@ from roformer_keras.checks import (
     check_flag,
     check_integer,
     check_path,
+    takes_other_names,
 )
-from roformer_keras.data.vectors import embed_rows, takes_other_names
 from roformer_keras.engines.programs import OpenVINOProgram
 from roformer_keras.errors import ConfigurationError, Hint, SourceError, errors_at
 from roformer_keras.generation import generate as writing
@@ -132,6 +132,7 @@ class ServedGenerator:
             ConfigurationError: the export is of a model without vectors.
         """
         from roformer_keras.data.rows import TOKENS_PER_BATCH
+        from roformer_keras.data.vectors import embed_rows
 
         self._check_engine(engine)
         paraphrasing.check_vectors(self)

@@ -29,6 +29,7 @@ from roformer_keras.io.sources import TASK_WEIGHTS
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.paths import layers_by_path, weights_by_path
+from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.preset_files import (
     check_options,
     checkpoint_of,
@@ -70,7 +71,7 @@ def loaded_task(
 def _check_arguments(cls, names, options):
     """Raises ConfigurationError unless all have a place in a task or its backbone."""
     own = [name for name in names if name not in ("self", "backbone", "kwargs")]
-    places = (RoFormerBackbone.from_preset, RoFormerConfig)
+    places = (PresetModel.from_preset, RoFormerConfig)
     others = [name for place in places for name in inspect.signature(place).parameters]
     known = [name for name in (*own, *others) if name not in ("source", "changes")]
     check_names(cls.__name__, "argument", options, dict.fromkeys(known))

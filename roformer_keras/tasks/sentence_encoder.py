@@ -8,12 +8,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.checks import check_choice, check_number
+from roformer_keras.checks import check_choice, check_number, takes_other_names
 from roformer_keras.data.rows import GroupRows, Rows
 from roformer_keras.data.texts import as_numbers
 from roformer_keras.data.vectors import (
     pair_cosines,
-    takes_other_names,
     unit_rows,
 )
 from roformer_keras.errors import ConfigurationError

@@ -320,7 +320,11 @@ def test_a_model_that_has_written_is_saved_and_copied_as_ever(
 def test_probabilities_as_output_change_nothing(causal_lm, uncompiled):
     model = RoFormerCausalLM.from_preset(GPT, output_activation="softmax")
     options = {**ONE, "max_length": 8, "return_scores": True}
-    assert model.generate(LONG, **options) == causal_lm.generate(LONG, **options)
+    written = model.generate(LONG, **options)
+    expected = causal_lm.generate(LONG, **options)
+    assert written.output == expected.output
+    # Another program may round the last digit otherwise.
+    assert written.score == pytest.approx(expected.score, rel=1e-6)
 
 
 @pytest.mark.slow
