@@ -79,12 +79,6 @@ def run(
     from roformer_keras.server.options import ServerOptions
 
     options = ServerOptions(**limits)
-    is_local = host in ("localhost", "::1") or host.startswith("127.")
-    if api_key is None and not (is_local or quiet):
-        remark(
-            f"warning: anyone who reaches {host} can use the model: give --api-key, or "
-            f"set {KEY}"
-        )
     of_ray = (num_replicas, cpus_per_replica, address)
     start: Callable
     if engine == "ray":

@@ -15,7 +15,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from importlib import metadata, resources
+from importlib import resources
 from typing import Any
 
 import fastapi
@@ -26,6 +26,7 @@ from starlette.exceptions import HTTPException
 
 from roformer_keras.data.vectors import unit_rows
 from roformer_keras.errors import RoFormerError
+from roformer_keras.extras import installed_version
 from roformer_keras.io.json_file import check_unicode
 from roformer_keras.server import openai
 from roformer_keras.server.direct import Direct, DirectRoute, JSONAnswer
@@ -79,8 +80,8 @@ def create_app(
     served = model if isinstance(model, ServedModel) else ServedModel(model)
     routes = _Routes(served, options)
     app = fastapi.FastAPI(
-        title=f"roformer-keras: {(options.model_name or [served.name])[0]}",
-        version=metadata.version("roformer-keras"),
+        title=f"roformer-keras: {routes.names[0]}",
+        version=installed_version(),
         lifespan=routes.lifespan,
         docs_url=None,
         redoc_url=None,
@@ -95,8 +96,8 @@ class _Routes:
 
     def __init__(self, model, options):
         self._model, self._options = model, options
-        self._names = options.model_name or (model.name,)
-        self._metrics = Metrics(self._names[0])
+        self.names = options.model_name or (model.name,)
+        self._metrics = Metrics(self.names[0])
         self._started = time.time()
         self._queue: Any = None
         self._search: Any = None
@@ -167,7 +168,7 @@ class _Routes:
 
     async def models(self) -> dict:
         """The model's name, and what it can answer."""
-        answer = openai.models_answer(self._names, self._started)
+        answer = openai.models_answer(self.names, self._started)
         for entry in answer["data"]:
             entry["abilities"] = self._model.abilities
         return answer
@@ -175,7 +176,7 @@ class _Routes:
     async def one_model(self, name: str) -> dict:
         """Entry of one model in `/v1/models`."""
         self._check_model(name)
-        return (await self.models())["data"][self._names.index(name)]
+        return (await self.models())["data"][self.names.index(name)]
 
     # === Answers ===
 
@@ -212,7 +213,7 @@ class _Routes:
             # As OpenAI does: the first ones, of length 1 again.
             vectors = list(unit_rows(np.stack(vectors)[:, : body.dimensions]))
         answer = openai.embeddings_answer(
-            vectors, sum(counts), self._names[0], body.encoding_format
+            vectors, sum(counts), self.names[0], body.encoding_format
         )
         return JSONAnswer(answer)
 
@@ -246,7 +247,7 @@ class _Routes:
             self._check_tokens(new, rows * len(ids))
             queued = Kind(object(), lambda lists: [write(lists[0])])
             (written,) = await self._answer(receive, [ids], queued)
-        answer = openai.completion_answer(written, tokens, self._names[0])
+        answer = openai.completion_answer(written, tokens, self.names[0])
         return JSONAnswer(answer)
 
     async def answers(self, kind, route, body, receive) -> Response:
@@ -295,7 +296,7 @@ class _Routes:
 
     async def _events(self, prompt, options, tokens, usage) -> AsyncIterator[str]:
         ids: list[int] = []
-        events = openai.CompletionEvents(self._names[0])
+        events = openai.CompletionEvents(self.names[0])
 
         def start():
             return self._model.stream(prompt, on_token=ids.append, **options)
@@ -330,8 +331,8 @@ class _Routes:
         yield events.end()
 
     def _check_model(self, name):
-        if name is not None and name not in self._names:
-            names = " or ".join(map(repr, self._names))
+        if name is not None and name not in self.names:
+            names = " or ".join(map(repr, self.names))
             raise Refusal(404, f"this server has the model {names}, not {name!r:.80}")
 
     def _texts(self, texts: str | Sequence[str]) -> list[str]:

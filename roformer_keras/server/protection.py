@@ -5,7 +5,7 @@ import ipaddress
 import math
 import re
 import secrets
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -24,6 +24,28 @@ _MOST_JOINED = 64 * 1024
 _PORT = re.compile(r":\d*$")
 
 
+def is_local(address: str) -> bool:
+    """True if only this machine reaches an IP address."""
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def warn_without_key(
+    host: str, address: str, api_key: str | None, remark: Callable[[str], Any]
+) -> None:
+    """Warns of a server without a key that other machines reach.
+
+    Args:
+        host, address: as in `host_names`.
+        api_key: str or None.
+        remark: function that is called with the warning.
+    """
+    if api_key is None and not is_local(address):
+        remark(
+            f"warning: anyone who reaches {host} can use the model: give --api-key, or "
+            "set ROFORMER_KERAS_API_KEY"
+        )
+
+
 def host_names(
     host: str, address: str, allowed: Collection[str] = ()
 ) -> frozenset[str] | None:
@@ -37,7 +59,7 @@ def host_names(
         address: the IP address of `host`.
         allowed: further names, without a port. With some, no server has others.
     """
-    if not allowed and not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+    if not allowed and not is_local(address):
         return None
     return frozenset({*_LOCAL, host, address, *allowed})
 

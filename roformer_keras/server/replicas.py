@@ -14,7 +14,7 @@ from roformer_keras.processes import restored_handlers
 from roformer_keras.server.app import create_app
 from roformer_keras.server.models import load_to_serve
 from roformer_keras.server.options import ServerOptions
-from roformer_keras.server.protection import host_names
+from roformer_keras.server.protection import host_names, warn_without_key
 from roformer_keras.server.run import find_address
 from roformer_keras.types import Engine
 from roformer_keras.verbs.sources import class_of
@@ -57,7 +57,9 @@ def serve_replicas(
     """
     # A wrong source or host is known before Ray is started.
     class_of(source)
-    hosts = host_names(host, find_address(host, port)[4][0], allowed_hosts)
+    ip_address = find_address(host, port)[4][0]
+    hosts = host_names(host, ip_address, allowed_hosts)
+    warn_without_key(host, ip_address, api_key, remark)
     with ray_of(address, num_replicas, cpus_per_replica):
         ray_serve = import_extra("ray.serve", "serve --engine ray")
         logging.getLogger("ray.serve").setLevel(logging.ERROR)

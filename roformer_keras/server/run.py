@@ -15,7 +15,11 @@ from roformer_keras.processes import restored_handlers
 from roformer_keras.server.app import create_app
 from roformer_keras.server.models import load_to_serve
 from roformer_keras.server.options import ServerOptions
-from roformer_keras.server.protection import host_names, make_protocol
+from roformer_keras.server.protection import (
+    host_names,
+    make_protocol,
+    warn_without_key,
+)
 from roformer_keras.types import Engine
 
 # Connections that wait to be accepted.
@@ -50,8 +54,9 @@ def serve(
     """
     # The address is taken first, since loading takes long.
     with _listening(host, port) as listening:
-        model = load_to_serve(source, engine, max_length)
         address = listening.getsockname()
+        warn_without_key(host, address[0], api_key, remark)
+        model = load_to_serve(source, engine, max_length)
         shown = f"[{address[0]}]" if ":" in address[0] else address[0]
         remark(f"{model.name} answers at http://{shown}:{address[1]}")
         config = uvicorn.Config(

@@ -14,7 +14,12 @@ from uvicorn.server import ServerState
 
 from roformer_keras.server import protection
 from roformer_keras.server.options import ServerOptions
-from roformer_keras.server.protection import Guard, host_names, make_protocol
+from roformer_keras.server.protection import (
+    Guard,
+    host_names,
+    make_protocol,
+    warn_without_key,
+)
 
 BODY = b"x" * 3_000_000
 
@@ -108,6 +113,20 @@ def test_nothing_is_sent_to_a_client_that_has_gone():
     asyncio.run(ask())
     transport.write.assert_called_once_with(b"part")
     assert errors == []
+
+
+def test_a_server_that_others_reach_without_a_key_is_warned_of():
+    for address, key, is_warned in (
+        ("127.0.0.1", None, False),
+        ("::1", None, False),
+        ("0.0.0.0", None, True),
+        ("192.0.2.1", None, True),
+        ("0.0.0.0", "secret", False),
+    ):
+        remarks = []
+        warn_without_key("a.example", address, key, remarks.append)
+        assert len(remarks) == is_warned
+        assert all("anyone who reaches a.example" in text for text in remarks)
 
 
 @pytest.mark.parametrize(
