@@ -150,8 +150,9 @@ def check_names(
             hints.append(f"did you mean {near[0]}= for {name}=?")
         else:
             unexplained.append(name)
-    shown = f"; it has {', '.join(known) or 'none'}" if unexplained else ""
-    if len(hints) < len(unknown) or not hints:
+    shown = ""
+    if unexplained:
+        shown = f"; it has {', '.join(known) or 'none'}"
         hints.append(f"leave out {', '.join(f'{name}=' for name in unknown)}")
     raise ConfigurationError(
         f"{owner} has no {noun} {', '.join(unknown)}{shown}", hint="; ".join(hints)

@@ -305,15 +305,17 @@ class Inference:
         # before computes meanwhile: what it gives is right if it is still the program.
         early = self._program_of_before(engine)
         finish = early.begin(inputs) if early else None
-        program = found = None
+        program = early_outputs = None
         try:
             program = self.program(engine, "network", self._network)
         finally:
             if finish:
-                found = finish()
+                early_outputs = finish()
         self._last_engine = engine if program is not None else None
         if program is not None:
-            return _checked(found if program is early else program.begin(inputs)())
+            return _checked(
+                early_outputs if program is early else program.begin(inputs)()
+            )
         count, *group, length = inputs["token_ids"].shape
         inputs = {name: fill_rows(array) for name, array in inputs.items()}
         rows = len(inputs["token_ids"])

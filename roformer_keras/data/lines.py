@@ -89,7 +89,7 @@ def read_json_text(path: str, encoding: str = UTF_8) -> str:
 
 
 def budget_of(path: str) -> Budget:
-    """What a file may become; a stream, whose size nobody knows, has no limit."""
+    """The budget of a file; a stream, whose size nobody knows, has no limit."""
     return Budget.of_files(file_name(path), [path])
 
 

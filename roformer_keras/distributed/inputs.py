@@ -303,7 +303,7 @@ def _read_groups(inputs, path, schema):
 
 
 def budget_of(inputs: Inputs, path: str) -> Budget:
-    """What a file may become."""
+    """The budget of a file."""
     sizes = {name: size for name, size, _ in inputs.files}
     return Budget(path, sizes[path])
 

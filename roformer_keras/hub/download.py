@@ -100,12 +100,12 @@ def download(
             f"warning: {url} is not encrypted, so anyone on the way can replace the "
             "file: use https",
         )
-    found = downloaded(name) if folder is None else None
-    if found is not None and _is_whole(found, verbose):
-        return found
+    archive = downloaded(name) if folder is None else None
+    if archive is not None and _is_whole(archive, verbose):
+        return archive
     folder = checkpoints_folder() if folder is None else Path(folder)
     target = folder / f"{name}.zip"
-    if target != found and _is_whole(target, verbose):
+    if target != archive and _is_whole(target, verbose):
         return target
     with output_errors(folder, "nothing was downloaded"):
         folder.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 Between matrix products each operation reads and writes its whole tensor. oneDNN has the
 norm as one operation. XLA, exported graphs and gradients do not support it, so layers
 use it only inside `fused`, which a caller enters for graphs that only predict. There
-oneDNN computes GELU with the product before it; elsewhere it has a gradient of its own.
+oneDNN computes GELU with the product before it; elsewhere it has a closed gradient.
 """
 
 import contextlib
