@@ -18,7 +18,7 @@ from roformer_keras.data.adapters import call_without_wait
 from roformer_keras.data.generators import as_batches, as_inputs
 from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.io.archive import scratch_folder
-from roformer_keras.io.atomic import replacing
+from roformer_keras.io.atomic import make_folder, replacing
 
 # A mixin calls what a Keras model has.
 if TYPE_CHECKING:
@@ -360,7 +360,7 @@ def _save_folder(model, save, filepath, overwrite):
     is_saved = (folder / "saved_model.pb").is_file()
     if folder.is_dir() and any(folder.iterdir()) and not is_saved:
         raise OutputError(f"{folder} holds no SavedModel: choose another folder")
-    folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.absolute().parent)
     with replacing(folder, overwrite, folder=True) as partial:
         model.export(str(partial), verbose=False)
         (partial / _KERAS_FILE).parent.mkdir(exist_ok=True)

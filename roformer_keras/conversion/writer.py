@@ -27,9 +27,9 @@ from roformer_keras.conversion.huggingface_config import (
 )
 from roformer_keras.conversion.sentence_modules import DENSE_TENSORS, write_modules
 from roformer_keras.conversion.weights import KERAS_BACKBONE, Weight
-from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
+from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.io.archive import scratch_folder
-from roformer_keras.io.atomic import PARTIAL_PREFIX, replacing
+from roformer_keras.io.atomic import PARTIAL_PREFIX, make_folder, replacing
 from roformer_keras.io.checksums import FIELD, checksum
 from roformer_keras.io.json_file import json_bytes
 from roformer_keras.io.sources import SENTENCE_PARTS
@@ -151,10 +151,7 @@ def save_tokenizer(folder: Path, vocabulary: Iterable[str], fields: Mapping):
     the `metadata.json` of a model.
     """
     assets = folder / "assets" / "tokenizer"
-    try:
-        assets.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot make the folder {assets}: {error}") from error
+    make_folder(assets)
     tokens = write_vocabulary(vocabulary)
     tokenizer = {
         "module": "roformer_keras.text.tokenizer",

@@ -19,7 +19,7 @@ import numpy as np
 
 from roformer_keras.data.encoders import Item
 from roformer_keras.errors import SourceError
-from roformer_keras.io.atomic import replacing
+from roformer_keras.io.atomic import make_folder, replacing
 
 _RECORD = "record.json"
 _IDS, _STARTS, _ENDS, _LABELS = "ids.bin", "starts.bin", "ends.npy", "labels.npy"
@@ -49,7 +49,7 @@ def tokenize_corpus(
     except (OSError, ValueError):
         record = {}
     if record.get("identity") != identity:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.parent)
         with replacing(folder, overwrite=True, folder=True) as partial:
             items = (item for record in records for item in encode(record))
             dtype = "<u2" if encode.max_id < 2**16 else "<i4"

@@ -26,7 +26,7 @@ from roformer_keras.hub.catalog import (
     downloaded,
     find,
 )
-from roformer_keras.io.atomic import output_errors, replacing
+from roformer_keras.io.atomic import make_folder, replacing
 from roformer_keras.io.journal import (
     AppendedFile,
     finish,
@@ -107,8 +107,7 @@ def download(
     target = folder / f"{name}.zip"
     if target != archive and _is_whole(target, verbose):
         return target
-    with output_errors(folder, "nothing was downloaded"):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with locked(target):
         # Another process may have completed it before this one got the lock.
         if not _is_whole(target, verbose):

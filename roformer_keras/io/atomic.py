@@ -92,6 +92,12 @@ def output_errors(target: str | os.PathLike, outcome: str) -> Iterator[None]:
         raise
 
 
+def make_folder(folder: Path) -> None:
+    """Makes a folder, and those above it, unless it is there; raises OutputError."""
+    with output_errors(folder, "nothing was written"):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
 def is_space_error(error: BaseException) -> bool:
     """True if an exception says that a disk, a quota or a file size is exhausted.
 

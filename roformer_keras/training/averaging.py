@@ -16,7 +16,7 @@ import numpy as np
 
 from roformer_keras.checks import check_integer
 from roformer_keras.errors import CheckpointError, ConfigurationError
-from roformer_keras.io.atomic import output_errors
+from roformer_keras.io.atomic import make_folder
 from roformer_keras.training.state import load_variables, save_state
 
 
@@ -38,8 +38,7 @@ class LastCheckpoints:
             ConfigurationError: a value is not finite.
             OutputError: the values cannot be written.
         """
-        with output_errors(self.folder, "nothing was written"):
-            self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         save_state(self._path(update), {"model": variables}, {"update": update})
         for earlier in self.updates()[: -self.max_count]:
             self._path(earlier).unlink()

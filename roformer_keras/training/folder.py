@@ -13,7 +13,7 @@ from pathlib import Path
 
 from roformer_keras.errors import OutputError
 from roformer_keras.io import journal
-from roformer_keras.io.atomic import output_errors
+from roformer_keras.io.atomic import make_folder, output_errors
 
 SETTINGS, STATE, LOG, PRESET = "settings.json", "state.safetensors", "log.csv", "preset"
 
@@ -23,7 +23,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Makes a folder if need be, and keeps other processes from writing to it."""
     with output_errors(folder, "nothing was written"):
         is_new = not folder.exists()
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     try:
         with journal.locked(folder):
             yield

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from roformer_keras.errors import CheckpointError
+from roformer_keras.extras import import_extra
+from roformer_keras.io.atomic import output_errors
 from roformer_keras.io.journal import AppendedFile
 
 
@@ -48,6 +50,46 @@ class LogFile:
         with AppendedFile(self._path, self.size) as file:
             file.append(text.getvalue().encode())
             self.size = file.size
+
+
+class EventLog:
+    """The same figures for TensorBoard.
+
+    Args:
+        folder: of the files.
+        first: int. The first update; rows of later ones, which an interrupted training
+            has left, are void.
+        is_written: bool. Whether this process writes them.
+
+    Raises:
+        OutputError: the files cannot be written.
+    """
+
+    def __init__(self, folder: Path, first: int, is_written: bool = True):
+        self._folder = folder
+        writer = import_extra("tensorboardX", "a training").SummaryWriter
+        with self._errors():
+            # A row never waits for the thread that writes, which a full disk ends.
+            self._writer = writer(
+                str(folder), purge_step=first, max_queue=1000, write_to_disk=is_written
+            )
+
+    def write(self, figures: Mapping) -> None:
+        """Adds those figures of a row that are floats."""
+        with self._errors():
+            for name, value in figures.items():
+                if isinstance(value, float):
+                    self._writer.add_scalar(name, value, figures["update"])
+            self._writer.flush()
+
+    def close(self) -> None:
+        with self._errors():
+            self._writer.close()
+
+    def _errors(self):
+        return output_errors(
+            self._folder, "what was saved before is kept, and the same run resumes it"
+        )
 
 
 class NoLog:

@@ -48,6 +48,7 @@ from roformer_keras.text.train_vocabulary import (
 )
 from roformer_keras.training.averaging import LastCheckpoints
 from roformer_keras.training.folder import LOG, PRESET
+from roformer_keras.training.log import EventLog
 from roformer_keras.training.plots import draw_losses
 from roformer_keras.training.pretraining_settings import (
     PretrainingSettings,
@@ -411,10 +412,8 @@ class PretrainingRun(ResumableRun):
             done * stage.accumulation,
             self.progress["tokens"],
         )
-        events = import_extra("tensorboardX", "a training").SummaryWriter(
-            str(self.folder / _TENSORBOARD),
-            purge_step=before + done + 1,
-            write_to_disk=self.team.is_first,
+        events = EventLog(
+            self.folder / _TENSORBOARD, before + done + 1, self.team.is_first
         )
         recorder = Recorder(
             stage=number,

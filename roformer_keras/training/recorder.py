@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import keras
 from tqdm import tqdm
 
-from roformer_keras.training.log import LogFile
+from roformer_keras.training.log import EventLog, LogFile
 from roformer_keras.training.run import check_loss
 
 
@@ -24,7 +24,7 @@ class Recorder(keras.callbacks.Callback):
         parts: int. Batches of an update.
         loader: `Loader`.
         log: `LogFile`.
-        events: `tensorboardX.SummaryWriter`, for the same figures.
+        events: `EventLog`, for the same figures.
         evaluates: bool. Whether there are held-out data.
         bar: tqdm bar of all updates.
         save: a function, called with the progress when a state is due.
@@ -47,7 +47,7 @@ class Recorder(keras.callbacks.Callback):
         parts: int,
         loader,
         log: LogFile,
-        events,
+        events: EventLog,
         evaluates: bool,
         bar: tqdm,
         save: Callable,
@@ -129,7 +129,4 @@ class Recorder(keras.callbacks.Callback):
 
     def _write(self, figures):
         self._log.write(figures)
-        for name, value in figures.items():
-            if isinstance(value, float):
-                self._events.add_scalar(name, value, figures["update"])
-        self._events.flush()
+        self._events.write(figures)

@@ -30,7 +30,7 @@ def make_recorder(tmp_path, saved):
         parts=1,
         loader=SimpleNamespace(waited=0.0, tokens_before=lambda number: 100 * number),
         log=LogFile(tmp_path / "log.csv"),
-        events=SimpleNamespace(add_scalar=lambda *_: None, flush=lambda: None),
+        events=SimpleNamespace(write=lambda figures: None),
         evaluates=True,
         bar=tqdm(disable=True),
         save=lambda **facts: saved.append(facts),
