@@ -2,12 +2,14 @@
 
 A page whose front matter names a `source` has the text of that file of the repository,
 Markdown or a notebook. Links that leave docs/ lead to the page of the file if it has
-one, else to the repository. The help of the commands is written into its page.
+one, else to the repository. The help of the commands is written into its page. The
+search also finds a page by its `search_words` of mkdocs.yml, and Chinese words whole.
 """
 
 import contextlib
 import functools
 import io
+import logging
 import os
 import posixpath
 import re
@@ -15,6 +17,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+import jieba
 import nbformat
 from latex2mathml.converter import convert as to_mathml
 from mkdocs.structure.files import File
@@ -30,7 +33,7 @@ PICTURES = ("checkpoints", "checkpoints/training")
 COLAB = "https://colab.research.google.com/github"
 _SOURCE = re.compile(r"\A---\nsource: (\S+)\n---\n")
 # The site has its own choice of languages.
-_LANGUAGE = re.compile(r"^\[[^]]+\]\(README[^)]*\)\n+", re.M)
+_LANGUAGE = re.compile(r"^\[(?:English|简体中文)\]\([^)]*\)\n+", re.M)
 _FENCE = re.compile(r"^(```.*?^```[^\S\n]*$)", re.M | re.S)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^##+ (.+)$", re.M)
@@ -40,6 +43,30 @@ _CHINESE = re.compile(r"\.zh(-CN)?(?=\.md$)")
 _FORMULA = re.compile(r"`[^`]*`|\$\$(?P<block>.+?)\$\$|\$(?P<inline>.+?)\$", re.S)
 # Around the number of a formula until the page is HTML: private-use characters.
 _BEGIN, _END = "\ue000", "\ue001"
+
+
+# Material's search cuts a Chinese query into words of the index, and misses the word
+# that ends with the query: it looks for `多` where `多标签` is typed (version 9.8.2).
+_CUT_SHORT = re.compile(
+    r"(for\(let (\w)=\w\+1;\2)<(\w\.length;\2\+\+\)\w\.slice\(\w,\2\)in )"
+)
+
+
+def on_config(config):
+    """Keeps search words whole where jieba cuts the texts of pages."""
+    for words in config.extra["search_words"].values():
+        for word in words.split():
+            jieba.add_word(word)
+
+
+def on_post_build(config):
+    for path in Path(config.site_dir).glob("assets/javascripts/workers/search.*.js"):
+        script, count = _CUT_SHORT.subn(r"\1<=\3", path.read_text(encoding="utf-8"))
+        if count != 1:
+            logging.getLogger("mkdocs.hooks").warning(
+                "%s cuts queries in another way", path
+            )
+        path.write_text(script, encoding="utf-8")
 
 
 def on_files(files, config):
@@ -52,6 +79,7 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     name = f"docs/{page.file.src_uri}"
+    page.meta["tags"] = config.extra["search_words"].get(page.file.src_uri, "").split()
     if source := page.meta.get("source"):
         name = source
         if source.endswith(".ipynb"):
@@ -59,7 +87,7 @@ def on_page_markdown(markdown, page, config, files):
         else:
             # Without the fields that cards of models have for the Hub.
             markdown, _ = get_data((ROOT / source).read_text(encoding="utf-8"))
-            markdown = _LANGUAGE.sub("", markdown)
+    markdown = _LANGUAGE.sub("", markdown)
     if _CHINESE.search(name):
         english = ROOT / _CHINESE.sub("", name)
         markdown = add_anchors(markdown, english.read_text(encoding="utf-8"))

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 
 import yaml
 from common import ROOT, output_of
@@ -9,6 +11,71 @@ from common import ROOT, output_of
 from tools import docs_site
 
 MAX_LINES = 400
+# What Chinese readers type -> a page that must be among the first two.
+QUERIES = {
+    "NER": "fine-tuning/tags-and-spans",
+    "命名实体": "fine-tuning/tags-and-spans",
+    "命名实体识别": "fine-tuning/tags-and-spans",
+    "序列标注": "fine-tuning/tags-and-spans",
+    "阅读理解": "fine-tuning/questions",
+    "多项选择": "fine-tuning/questions",
+    "文本分类": "fine-tuning/classification",
+    "情感分析": "fine-tuning/classification",
+    "多标签": "fine-tuning/classification",
+    "相似度": "fine-tuning/sentence-vectors",
+    "句向量": "fine-tuning/sentence-vectors",
+    "微调": "fine-tuning",
+    "学习率": "fine-tuning",
+    "断点续训": "fine-tuning",
+    "检索": "faq",
+    "显存": "faq",
+    "OOM": "faq",
+    "长文本": "faq",
+    "词表不一致": "faq",
+    "多卡": "faq",
+    "报错": "error-messages",
+    "加载报错": "error-messages",
+    "乱码": "error-messages",
+    "转ONNX": "exporting",
+    "量化": "exporting",
+    "部署": "serving",
+    "预训练": "pretraining",
+    "机器翻译": "encoder-decoder",
+    "写诗": "generation",
+    "推理加速": "engines",
+    "批量编码": "many-texts",
+    "分词器": "api/package",
+    "安装": "quick-start",
+    "命令行": "command-line",
+}
+# Runs the worker of the site's own search, in Node.
+SEARCH = """
+const fs = require("fs"), vm = require("vm"), path = require("path");
+const [site, ...queries] = process.argv.slice(1);
+const folder = path.join(site, "assets/javascripts/workers");
+const run = (name) =>
+  vm.runInThisContext(fs.readFileSync(path.join(folder, name), "utf8"));
+let ask, answer;
+// The scripts find a browser's names, and none of Node's modules.
+globalThis.self = globalThis;
+for (const name of ["exports", "module", "require"]) delete globalThis[name];
+globalThis.addEventListener = (_, listener) => { ask = listener; };
+globalThis.postMessage = (message) => answer(message.data);
+globalThis.importScripts = (...names) => names.forEach(run);
+fs.readdirSync(folder).filter((name) => name.endsWith(".js")).forEach(run);
+const send = (type, data) =>
+  new Promise((resolve) => { answer = resolve; ask({ data: { type, data } }); });
+(async () => {
+  const file = path.join(site, "search/search_index.json");
+  await send(0, { ...JSON.parse(fs.readFileSync(file, "utf8")), options: {} });
+  const found = {};
+  for (const query of queries) {
+    const { items } = await send(2, query);
+    found[query] = items.map(([page]) => page.location.split("#")[0]);
+  }
+  console.log(JSON.stringify(found));
+})();
+"""
 
 
 def test_the_site_is_built_and_complete(tmp_path):
@@ -20,6 +87,8 @@ def test_the_site_is_built_and_complete(tmp_path):
     check_notebook(tmp_path)
     check_chinese_search(tmp_path)
     check_that_it_works_offline(tmp_path)
+    if shutil.which("node"):
+        check_queries(tmp_path)
 
 
 def read(site, name):
@@ -69,6 +138,22 @@ def check_chinese_search(site):
     )
     words = re.split(index["config"]["separator"], text)
     assert {"张量", "词表", "权重", "from_preset"} <= set(words)
+
+
+def check_queries(site):
+    """Each query finds its page first or second, the Chinese one if there is one."""
+    words = ("node", "-e", SEARCH, "--", site, *QUERIES)
+    shown = subprocess.run(words, capture_output=True, check=True, timeout=60).stdout
+    found = json.loads(shown)
+    wrong = {}
+    for query, page in QUERIES.items():
+        path = f"{page}/"
+        if docs_site.has_chinese(f"{page}.md"):
+            path = f"zh/{path}"
+        if path not in found[query][:2]:
+            wrong[query] = path, found[query][:3]
+    assert wrong == {}
+    assert len(QUERIES) >= 30
 
 
 # What a browser loads with a page or a style.
