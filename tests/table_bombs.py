@@ -161,6 +161,47 @@ def _xz(line):
     return _packed(lambda data: lzma.compress(data, preset=0), line)
 
 
+# === Files of which each byte takes much time ===
+
+
+def _repeated(part, head=b"", end=b""):
+    def write(path, size):
+        path.write_bytes(head + part * (size // len(part)) + end)
+
+    return write
+
+
+_ROWS = b"text,label\nx,y\n"
+_PACKED = {".gz": gzip.compress(_ROWS), ".xz": lzma.compress(_ROWS)}
+# A gzip that begins with the name of a file.
+_NAMED = b"\x1f\x8b\x08\x08" + bytes(6)
+
+
+def _styles(path, size):
+    _workbook(lambda _: "")(path, size)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        styles = "<styles>" + "<xf/>" * (size // 80) + "</styles>"
+        archive.writestr("xl/more.xml", styles)
+
+
+# By what takes the time: as `BOMBS`.
+WORK = {
+    "blank lines": ("a.csv", _CELLS, _repeated(b"\n")),
+    "blank lines with spaces": ("a.jsonl", _KEYED, _repeated(b" \r\n")),
+    "blank lines of tags": ("a.bio", _LINES, _repeated(b"\n")),
+    "blank rows": ("a.csv", _CELLS, _repeated(b",\n")),
+    "blank rows of semicolons": ("a.csv", _CELLS, _repeated(b";\n", b"a;b\n")),
+    "one text of tags": ("a.bio", _LINES, _repeated(b"a B-X\n")),
+    "a line of lists": ("a.jsonl", _KEYED, _repeated(b"[],", b"[", b"[]]")),
+    "a list of lists": ("a.json", _KEYED, _repeated(b"[],", b"[", b"[]]")),
+    "questions of lists": ("a.json", _SQUAD, _repeated(b"[],", b'{"data":[', b"[]]}")),
+    "empty parts of gzip": ("a.csv.gz", _CELLS, _repeated(gzip.compress(b""))),
+    "zeros after gzip": ("a.csv.gz", _CELLS, _repeated(b"\0", _PACKED[".gz"])),
+    "a name in gzip": ("a.csv.gz", _CELLS, _repeated(b"x", _NAMED)),
+    "empty parts of xz": ("a.csv.xz", _CELLS, _repeated(lzma.compress(b""))),
+    "styles": ("a.xlsx", _CELLS, _styles),
+}
+
 # By what makes them large: the name of the file, arguments of `read_table`, the writer.
 BOMBS = {
     "rows of one text": ("a.parquet", _KEYED, _parquet(_short)),

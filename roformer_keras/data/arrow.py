@@ -203,12 +203,7 @@ def _parquet_batches(path, columns, budget):
         # A row of a list may name a text any number of times.
         nested = {number: leaf for number, leaf in leaves.items() if leaf not in names}
         for number, leaf in nested.items():
-            if any(group[number].has_prefixes for group in groups):
-                raise SourceError(
-                    f"the column {leaf!r} of {path} must not be of the encoding "
-                    "DELTA_BYTE_ARRAY",
-                    hint="write its lists of texts in another one",
-                )
+            check_encoding(path, leaf, groups, number)
         texts = text_columns(groups, schema)
         # The headers of the pages may say something else.
         pages, read = Budget.like(budget), list(dict.fromkeys(names))
@@ -220,10 +215,10 @@ def _parquet_batches(path, columns, budget):
         ) as table:
             for numbers in _together(groups, leaves):
                 longest = max(
-                    sum(_check_pages(data, groups[at][n], pages) for n in leaves)
+                    sum(count_pages(data, groups[at][n], pages) for n in leaves)
                     for at in numbers
                 )
-                rows = max(1, min(ROWS_AT_A_TIME, MAX_ROW // max(1, longest)))
+                rows = rows_at_a_time(longest, ROWS_AT_A_TIME)
                 for batch in table.iter_batches(rows, row_groups=numbers, columns=read):
                     yield names, batch
 
@@ -289,14 +284,56 @@ def text_columns(groups: Sequence[Sequence[Chunk]], schema: Any) -> list[str]:
     ]
 
 
-def _check_pages(data, chunk, pages):
-    """Counts the pages of a column of a row group.
+def check_encoding(
+    path: str, column: str, groups: Sequence[Sequence[Chunk]], number: int
+) -> None:
+    """Checks a column of lists, whose one row could name a text any number of times.
+
+    Args:
+        path: of the Parquet file.
+        column: path of the column.
+        groups: as `read_groups` returns them.
+        number: of the column.
+
+    Raises:
+        SourceError: the texts of a page may begin as the one before.
+    """
+    if any(group[number].has_prefixes for group in groups):
+        raise SourceError(
+            f"the column {column!r} of {path} must not be of the encoding "
+            "DELTA_BYTE_ARRAY",
+            hint="write its lists of texts in another one",
+        )
+
+
+def rows_at_a_time(longest: int, most: int) -> int:
+    """Rows to unpack at once.
+
+    Args:
+        longest: bytes of a row whose texts are stored once for many.
+        most: rows if they are short.
+    """
+    return max(1, min(most, MAX_ROW // max(1, longest)))
+
+
+def count_pages(data: Any, chunk: Chunk, pages: Budget, offset: int = 0) -> int:
+    """Counts the pages of a column of a row group, by their own headers.
+
+    Args:
+        data: the bytes of the file, or those from `offset`.
+        chunk: the column.
+        pages: the budget of all pages.
+        offset: of the first byte.
 
     Returns:
         The bytes that one of its texts may have which is stored once for many rows.
+
+    Raises:
+        SourceError: the pages become more than they may.
+        ValueError: a header is damaged.
     """
-    longest = 0
-    for page in parquet_pages(data, chunk.start, chunk.stop, chunk.values):
+    longest, start = 0, chunk.start - offset
+    for page in parquet_pages(data, start, chunk.stop - offset, chunk.values):
         pages.spend(page.size + VALUE * page.values)
         if page.is_shared:
             longest = max(longest, page.size)

@@ -1,7 +1,8 @@
 """Rows of cells: CSV, TSV, plain text with tabs, and sheets of Excel.
 
 .csv    cells are in quotes where they hold a comma, a quote or a line end. Semicolons
-        are between the cells if more rows have equally many cells with them
+        are between the cells if more rows have equally many cells with them, of the
+        first 65,536
 .tsv    as CSV with tabs, if every quote of the file stands where a CSV writer puts it;
         else quotes are characters
 .txt    tabs are between the cells; quotes are characters
@@ -27,7 +28,7 @@ from roformer_keras.data.lines import (
     place_line,
 )
 from roformer_keras.errors import ConfigurationError, Hint, SourceError, name_list
-from roformer_keras.io.budget import MAX_ROW
+from roformer_keras.io.budget import MAX_ROW, check_blank
 
 _LOGGER = logging.getLogger(__name__)
 KINDS = (".csv", ".tsv", ".txt", ".xlsx")
@@ -35,6 +36,8 @@ KINDS = (".csv", ".tsv", ".txt", ".xlsx")
 PLAIN = "plain"
 # Characters of a cell, which may go over lines in quotes; separators in a line.
 _LONGEST_CELL, _MOST_CELLS = MAX_ROW, 2**20
+# Rows that say what is between the cells.
+_SAMPLE = 2**16
 # A row in which each quote opens or closes a cell, or is doubled within one.
 _CELL = r'(?:"[^"]*+(?:""[^"]*+)*+"|[^"\t\r\n]*+)'
 _QUOTED_ROW = re.compile(rf"{_CELL}(?:\t{_CELL})*+")
@@ -58,7 +61,22 @@ def read_cells(path: str, kind: str, encoding: str = UTF_8) -> Iterator[Row]:
         return budget.rows(sheets.read_sheet(path))
     lines = Lines(path, encoding)
     rows = split_rows(lines, find_separator(lines, kind, path), path)
-    return budget.rows((line, cells) for line, cells in rows if any(cells))
+    return budget.rows(_filled(rows, path))
+
+
+def _filled(rows, path):
+    """The rows that are not blank."""
+    blank = 0
+    for line, cells in rows:
+        if any(cells):
+            yield line, cells
+            continue
+        blank += 1
+        check_blank(blank, line, file_name(path))
+
+
+class _OtherSeparator(SourceError):
+    """Lines are no CSV of a separator."""
 
 
 @contextlib.contextmanager
@@ -72,7 +90,11 @@ def long_cells():
 
 
 def split_rows(
-    lines: Iterable[tuple[int, str]], separator: str, path: str, first_line: int = 1
+    lines: Iterable[tuple[int, str]],
+    separator: str,
+    path: str,
+    first_line: int = 1,
+    error_type: type[SourceError] = SourceError,
 ) -> Iterator[tuple[int, list[str]]]:
     """The number of the first line of each row, and its cells, also of blank rows.
 
@@ -81,6 +103,7 @@ def split_rows(
         separator: as `find_separator` returns it.
         path: of the file, for errors.
         first_line: number of the first of the lines.
+        error_type: of the error.
 
     Raises:
         SourceError: the lines are no CSV.
@@ -88,11 +111,13 @@ def split_rows(
     if separator == PLAIN:
         for line, text in lines:
             if len(text) > _MOST_CELLS:
-                _check_count(text, "\t", line, path)
+                _check_count(text, "\t", line, path, error_type)
             yield line, text.rstrip("\r\n").split("\t")
         return
     texts = (
-        text if len(text) <= _MOST_CELLS else _check_count(text, separator, line, path)
+        text
+        if len(text) <= _MOST_CELLS
+        else _check_count(text, separator, line, path, error_type)
         for line, text in lines
     )
     reader = csv.reader(texts, delimiter=separator, strict=True)
@@ -103,7 +128,7 @@ def split_rows(
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            raise SourceError(f"{place_line(line, path)} is no CSV: {error}") from error
+            raise error_type(f"{place_line(line, path)} is no CSV: {error}") from error
         finally:
             csv.field_size_limit(limit)
         if cells is None:
@@ -112,10 +137,10 @@ def split_rows(
         line = first_line + reader.line_num
 
 
-def _check_count(text, separator, line, path):
+def _check_count(text, separator, line, path, error_type):
     """A line, whose separators a hostile file can have any number of."""
     if (count := text.count(separator)) > _MOST_CELLS:
-        raise SourceError(
+        raise error_type(
             f"{place_line(line, path)} must have at most {_MOST_CELLS:,} columns, got "
             f"{count:,}"
         )
@@ -136,20 +161,20 @@ def find_separator(lines: Iterable[tuple[int, str]], kind: str, path: str) -> st
     if kind != ".csv":
         return "\t" if kind == ".tsv" and _has_quoted_cells(lines, path) else PLAIN
     # What is no CSV with commas may be it with semicolons.
-    with contextlib.suppress(SourceError):
-        rows = (cells for _, cells in split_rows(lines, ",", path) if any(cells))
-        if ";" not in "".join(next(rows, [])):
+    with contextlib.suppress(_OtherSeparator):
+        rows = _filled(split_rows(lines, ",", path, 1, _OtherSeparator), path)
+        if ";" not in "".join(next(rows, (1, []))[1]):
             return ","
     shares = {separator: _share_of_rows(lines, separator, path) for separator in ",;"}
     return max(shares, key=shares.__getitem__)
 
 
 def _share_of_rows(lines, separator, path):
-    """Number of rows with the most frequent number of cells; 0 if they have one."""
+    """Rows with the most frequent number of cells, of the first; 0 if they have one."""
     counts: Counter[int] = Counter()
-    with contextlib.suppress(SourceError):
-        rows = split_rows(lines, separator, path)
-        counts.update(len(cells) for _, cells in rows if any(cells))
+    with contextlib.suppress(_OtherSeparator):
+        rows = _filled(split_rows(lines, separator, path, 1, _OtherSeparator), path)
+        counts.update(len(cells) for _, cells in itertools.islice(rows, _SAMPLE))
     width, rows = max(counts.items(), key=lambda item: item[1], default=(1, 0))
     return rows if width > 1 else 0
 

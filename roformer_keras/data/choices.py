@@ -31,7 +31,7 @@ from roformer_keras.data.lines import (
     read_lines,
 )
 from roformer_keras.errors import ConfigurationError, SourceError, name_list
-from roformer_keras.io.budget import Budget, memory_of_json
+from roformer_keras.io.budget import Budget
 from roformer_keras.io.json_file import check_unicode, parse_json, strict_json
 from roformer_keras.io.vocabulary import MASK
 
@@ -269,7 +269,7 @@ def read_chid(
         if text.isspace():
             continue
         line_place = place_line(line, path)
-        budget.spend(memory_of_json(text))
+        budget.spend_line(text)
         content = _chid_object(text, line_place)
         # Each blank has a copy of its passage, also of a stream.
         copies = Budget(line_place, len(text))

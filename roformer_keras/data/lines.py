@@ -2,6 +2,7 @@
 
 import codecs
 import contextlib
+import functools
 import gzip
 import io
 import lzma
@@ -14,15 +15,22 @@ import zlib
 from collections.abc import Iterator
 
 from roformer_keras.errors import Hint, SourceError
-from roformer_keras.io.budget import MAX_ROW, Budget, memory_of_json
+from roformer_keras.io.budget import MAX_ROW, Budget, check_blank
 from roformer_keras.io.declared_sizes import packed_size
 
-OPENERS = {".gz": gzip.open, ".xz": lzma.open}
+# Of other formats in an .xz, lzma takes zeros after the end for many empty files.
+OPENERS = {
+    ".gz": gzip.open,
+    ".xz": functools.partial(lzma.open, format=lzma.FORMAT_XZ),
+}
 UTF_8 = "utf-8"
 # Bytes of a line, of which /dev/zero has any number.
 _LONGEST_LINE = MAX_ROW
 # Bytes that are tried together.
 _BLOCK = 2**16
+# Bytes of a packed file beyond twice those that it became, such as its headers, zeros
+# at its end and empty parts, of which gzip reads each in microseconds.
+_MAX_IDLE = 2**20
 
 
 def file_name(path: str) -> str:
@@ -46,7 +54,7 @@ def read_lines(path: str, encoding: str = UTF_8) -> Iterator[tuple[int, str]]:
         SourceError: the file cannot be read, is of another encoding, or is packed and
             becomes more than it may.
     """
-    number = 0
+    number = blank = 0
     try:
         with _open(path) as file:
             budget = _packed_budget(path) if _opener(path) else None
@@ -60,6 +68,9 @@ def read_lines(path: str, encoding: str = UTF_8) -> Iterator[tuple[int, str]]:
                     )
                 if budget is not None:
                     budget.spend(sys.getsizeof(text))
+                if text.isspace():
+                    blank += 1
+                    check_blank(blank, number, file_name(path))
                 yield number, text
     except UnicodeDecodeError as error:
         raise SourceError(
@@ -84,7 +95,7 @@ def read_json_text(path: str, encoding: str = UTF_8) -> str:
         SourceError: as in `read_lines`, or its value would be more than it may.
     """
     text = "".join(line for _, line in read_lines(path, encoding))
-    budget_of(path).spend(memory_of_json(text))
+    budget_of(path).check_json(text)
     return text
 
 
@@ -218,4 +229,55 @@ def _open(path):
     opener = _opener(path)
     if opener is None:
         return open(path, "rb")
-    return io.BufferedReader(opener(path), 1 << 16)
+    return io.BufferedReader(_Unpacked(path, opener), _BLOCK)
+
+
+class _Packed(io.FileIO):
+    """A packed file, of which a part becomes some bytes before the next is read.
+
+    Attributes:
+        left: bytes that may be read.
+    """
+
+    def __init__(self, path: str):
+        super().__init__(path)
+        self._path, self.left = path, _MAX_IDLE
+
+    def readinto(self, buffer, /):
+        size = super().readinto(buffer)
+        self.left -= size
+        if self.left < 0:
+            raise SourceError(
+                f"{self._path} must hold packed text, and has parts of "
+                f"{_MAX_IDLE // 2**20} MiB or more that hold none",
+                hint="if you trust it, unpack it",
+            )
+        return size
+
+
+class _Unpacked(io.RawIOBase):
+    """The bytes that a packed file becomes."""
+
+    def __init__(self, path, opener):
+        self._packed = _Packed(path)
+        self._source = io.BufferedReader(self._packed, _BLOCK)
+        self._file = opener(self._source)
+
+    def readable(self):
+        return True
+
+    def seekable(self):
+        return True
+
+    def seek(self, offset, whence=io.SEEK_SET, /):
+        return self._file.seek(offset, whence)
+
+    def readinto(self, buffer, /):
+        size = self._file.readinto(buffer)
+        self._packed.left += 2 * size
+        return size
+
+    def close(self):
+        self._file.close()
+        self._source.close()
+        super().close()

@@ -11,7 +11,6 @@ from roformer_keras.data.lines import (
     read_lines,
 )
 from roformer_keras.errors import ConfigurationError, Hint, SourceError, name_list
-from roformer_keras.io.budget import memory_of_json
 from roformer_keras.io.json_file import check_unicode, parse_json, strict_json
 
 _LAYOUT = Hint(
@@ -43,7 +42,7 @@ def read_objects(
     for line, text in read_lines(path, encoding):
         if text.isspace():
             continue
-        budget.spend(memory_of_json(text))
+        budget.spend_line(text)
         line_place = place_line(line, path)
         try:
             yield line, _values_of(parse_object(text, line_place), keys, line_place)

@@ -1,9 +1,11 @@
 """Rows of workbooks of Excel, whose parts are zipped XML."""
 
+import contextlib
 import datetime
 import io
 import os
 import re
+import warnings
 import zipfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -14,9 +16,17 @@ from roformer_keras.errors import ConfigurationError, SourceError, name_list
 from roformer_keras.extras import import_extra
 from roformer_keras.io.budget import Budget
 
-# Bytes of memory for which openpyxl takes as long as for an element, for a cell that is
-# left out of a row, and for a row that is left out.
-_ELEMENT, _NO_CELL, _NO_ROW = 160, 24, 128
+# Bytes of memory for which openpyxl takes as long as for an element of a cell or text,
+# for another one such as a style, for a cell that is left out of a row, and for a row
+# that is left out.
+_ELEMENT, _SETTING, _NO_CELL, _NO_ROW = 160, 640, 24, 128
+# Elements of cells and texts.
+_TEXT_TAGS = frozenset(
+    [
+        *("row", "c", "v", "f", "is", "t", "r", "rPr", "rPh", "phoneticPr", "b", "i"),
+        *("u", "strike", "sz", "color", "rFont", "family", "charset", "scheme"),
+    ]
+)
 # How often the parts of a file are read.
 _MAX_READS = 8
 _BLOCK = 2**16
@@ -37,8 +47,15 @@ def read_sheet(path: str) -> Iterator[tuple[int, list[str]]]:
         with open(path, "rb") as file:
             _check_size(file, budget_of(path))
         with _CountedFile(path) as file:
-            book = openpyxl.load_workbook(file, read_only=True, data_only=True)
-            yield from _sheet_rows(book, path)
+            with _quiet():
+                book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+            rows = _sheet_rows(book, path)
+            while True:
+                with _quiet():
+                    row = next(rows, None)
+                if row is None:
+                    return
+                yield row
     except (SourceError, ConfigurationError, GeneratorExit):
         raise
     # Errors of the parsers of ZIP and XML are of many types.
@@ -48,6 +65,14 @@ def read_sheet(path: str) -> Iterator[tuple[int, list[str]]]:
             f"cannot read {path} as Excel: {' '.join(reason.split()):.200}",
             hint="if it is damaged, write or fetch it again",
         ) from error
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Leaves out what openpyxl says of styles, and of dates that are none."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=UserWarning, module="openpyxl")
+        yield
 
 
 class _CountedFile(io.FileIO):
@@ -101,8 +126,8 @@ class _Part:
             return
 
     def _start(self, name, attributes):
-        self._spend(_ELEMENT)
         tag = name.rpartition(":")[2]
+        self._spend(_ELEMENT if tag in _TEXT_TAGS else _SETTING)
         if tag == "row":
             # openpyxl takes 1e9 too.
             number = float(attributes.get("r", self._row + 1))

@@ -176,7 +176,7 @@ def read_tagged(
     errors: dict[int, SourceError] = {}
     widths: dict[int, dict[int, int]] = {}
     counts: Counter[int] = Counter()
-    is_inside = False
+    is_inside, size = False, 0
     budget = budget_of(path)
     for line, text in read_lines(path, encoding):
         if not text.strip() or text.startswith("-DOCSTART-"):
@@ -184,10 +184,14 @@ def read_tagged(
             continue
         if not is_inside:
             texts.append((line, []))
+            size = 0
         is_inside = True
         begins, tokens = texts[-1]
         words = _words_of(text)
-        budget.spend(memory_of(words))
+        memory = memory_of(words)
+        budget.spend(memory)
+        size += memory
+        budget.check_row(size)
         if len(words) > 1:
             tokens.append((words[0], words[-1]))
             # An error names the first line with its number of columns.

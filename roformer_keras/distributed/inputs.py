@@ -21,8 +21,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from roformer_keras.data.arrow import (
+    check_encoding,
+    count_pages,
     declared_size,
     read_groups,
+    rows_at_a_time,
     text_columns,
     unpacked_size,
 )
@@ -49,8 +52,8 @@ _ENCODINGS = ("utf-8", "gbk", "gb18030", "big5")
 _KIND_OF = {".ndjson": "jsonl", **{f".{kind}": kind for kind in _KINDS}}
 # Bytes that are read at once, and files that are indexed at once.
 _BLOCK, _THREADS = 2**24, 16
-# Rows that are unpacked at once; those whose texts may be much longer than their bytes.
-_MANY_ROWS, _FEW_ROWS = 2**16, 64
+# Rows that are unpacked at once, if they are short.
+_MANY_ROWS = 2**16
 
 
 class Piece(NamedTuple):
@@ -285,6 +288,8 @@ def _index_parquet(inputs, path, rows):
         parts, line = [], 1
         for group in range(metadata.num_row_groups):
             count = metadata.row_group(group).num_rows
+            if any(chunk.values < count for chunk in groups[group]):
+                raise ValueError("a column has fewer values than its row group rows")
             for skip in range(0, count, rows):
                 size = min(rows, count - skip)
                 parts.append((line, size, group, skip))
@@ -512,13 +517,20 @@ class Reader:
             schema, metadata = opened.schema_arrow, opened.metadata
             groups = _read_groups(self._inputs, path, opened.schema)
             texts = text_columns(groups, opened.schema)
+            for number in range(len(opened.schema)):
+                if (leaf := opened.schema.column(number).path) not in schema.names:
+                    check_encoding(path, leaf, groups, number)
         columns = [name for name in texts if name in schema.names]
         with parquet.ParquetFile(
             path, filesystem=filesystem, metadata=metadata, read_dictionary=columns
         ) as opened:
             budget, batches = budget_of(self._inputs, path), []
-            has_prefixes = any(chunk.has_prefixes for chunk in groups[group])
-            rows = _FEW_ROWS if has_prefixes else _MANY_ROWS
+            pages, longest = Budget.like(budget), 0
+            with filesystem.open_input_file(path) as file:
+                for chunk in groups[group]:
+                    data = file.read_at(chunk.stop - chunk.start, chunk.start)
+                    longest += count_pages(data, chunk, pages, chunk.start)
+            rows = rows_at_a_time(longest, _MANY_ROWS)
             for batch in opened.iter_batches(rows, row_groups=[group]):
                 batch.validate(full=True)
                 budget.spend(sum(map(unpacked_size, batch.columns)))

@@ -21,6 +21,11 @@ from roformer_keras.errors import SourceError
 EXEMPT, MAX_RATIO = 2**26, 200
 # Bytes of a row, of which a hostile file can have any number.
 MAX_ROW = 2**26
+# Blank lines or rows more than others: a sheet of Excel has so many rows.
+MAX_BLANK = 2**20
+# Bytes of memory for each byte of JSON that is parsed as a whole; those of tokens with
+# numbers of tags become 17 times their size.
+_JSON_RATIO = 24
 # Bytes of a text without its characters, and of the error that replaces a row.
 VALUE, _ERROR = 64, 512
 _TEXTS = frozenset([str])
@@ -91,6 +96,23 @@ class Budget:
                 self.check(self._spent)
             yield line, values
 
+    def check_json(self, text: str) -> None:
+        """Raises SourceError if a file of one JSON value becomes more than it may."""
+        size = memory_of_json(text)
+        self.check(size)
+        if size > max(EXEMPT, _JSON_RATIO * len(text)):
+            raise SourceError(
+                f"{self._label} must take at most {_JSON_RATIO} times its size in "
+                f"memory, as it is one JSON value, and takes {size:,} bytes or more",
+                hint="if you trust it, write its rows as .jsonl",
+            )
+
+    def spend_line(self, text: str) -> None:
+        """Counts a line of JSON before it is parsed; raises as `spend`, `check_row`."""
+        size = memory_of_json(text)
+        self.check_row(size)
+        self.spend(size)
+
     def check_row(self, size: int) -> None:
         """Raises SourceError if a row of so many bytes is too large."""
         if size > MAX_ROW:
@@ -99,6 +121,22 @@ class Budget:
                 f"memory, got {size:,}",
                 hint="split its text",
             )
+
+
+def check_blank(blank: int, line: int, label: str) -> None:
+    """Raises SourceError if a file has far more blank lines than others.
+
+    Args:
+        blank: blank lines or rows so far.
+        line: all so far.
+        label: what errors call the file.
+    """
+    if 2 * blank > line + MAX_BLANK:
+        raise SourceError(
+            f"{label} must have at most {MAX_BLANK:,} more blank lines than others, "
+            f"and has {blank:,} of the first {line:,}",
+            hint="leave them out",
+        )
 
 
 def memory_of(value: Any) -> int:

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 _MAX_DEPTH = 12
+# Blocks of an xz whose sizes are read.
+_MAX_BLOCKS = 2**16
 # Values of Thrift's compact protocol, by the number of their type.
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _STRUCT = 1, 2, 3, 7, 8, 9, 12
 _VARINTS = (4, 5, 6)
@@ -42,7 +44,7 @@ def packed_size(data: Any, ending: str) -> int:
         start, total = len(data) - 12 - 4 * (blocks + 1), 0
         # The index begins with a zero.
         count, at = _read_varint(data, start + 1)
-        for _ in range(count):
+        for _ in range(min(count, _MAX_BLOCKS)):
             _, at = _read_varint(data, at)
             size, at = _read_varint(data, at)
             total += size
