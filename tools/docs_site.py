@@ -112,12 +112,12 @@ def on_page_content(html, page, config, files):
 
 @functools.cache
 def pages_of_sources():
-    """Files of the repository -> their pages, in English."""
+    """Files of the repository -> their pages."""
     docs = ROOT / "docs"
     return {
         source: path.relative_to(docs).as_posix()
         for path in sorted(docs.rglob("*.md"))
-        if (source := source_of(path)) and not path.stem.endswith(".zh")
+        if (source := source_of(path))
     }
 
 
@@ -151,7 +151,8 @@ def rewrite_link(link, name, place, repository):
 
 
 def has_chinese(page):
-    return (ROOT / "docs" / page).with_suffix(".zh.md").exists()
+    path = ROOT / "docs" / page
+    return path.suffix == ".md" and path.with_suffix(".zh.md").exists()
 
 
 def add_anchors(markdown, english):

@@ -199,6 +199,12 @@ def test_links_within_the_repository_lead_to_files():
         ("docs/loading.zh.md#python", "README.zh-CN.md", "loading.zh.md#python"),
         ("loading.md#in", "docs/loading.zh.md", f"{mark}docs/loading.md#in"),
         ("features.md#backends", "docs/loading.zh.md", "features.md#backends"),
+        (
+            "questions.png",
+            "docs/fine-tuning/questions.zh.md",
+            "fine-tuning/questions.png",
+        ),
+        ("../notebooks/README.zh.md", "docs/faq.zh.md", "notebooks/index.zh.md"),
         # MkDocs shall say that it is dead.
         ("no.md", "README.md", "no.md"),
     ):

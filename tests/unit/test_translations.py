@@ -12,9 +12,11 @@ PAGES = ["README.md"] + [
     path.relative_to(ROOT).as_posix().replace(".zh.md", ".md")
     for path in sorted((ROOT / "docs").rglob("*.zh.md"))
 ]
-# The Chinese pages link to this table of the English one.
+# The Chinese pages link to these tables of the English ones.
 GENERATED = re.compile(
-    r"<!-- table of covered names -->.*?<!-- end of the table -->", re.S
+    r"<!-- (?:table of covered names|table: (?:serving|ray)[\w-]*) -->"
+    r".*?<!-- end of the table -->",
+    re.S,
 )
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 HEADING = re.compile(r"^(#+) (.+)$", re.M)
@@ -61,7 +63,8 @@ def marks_of(text):
         ),
         LINK.sub("]", text),
     )
-    return sorted(CODE_SPAN.findall(text) + FIGURE.findall(CODE_SPAN.sub(" ", text)))
+    code = [re.sub(r"\s+", " ", span) for span in CODE_SPAN.findall(text)]
+    return sorted(code + FIGURE.findall(CODE_SPAN.sub(" ", text)))
 
 
 def sections_of(text, other):
@@ -103,7 +106,7 @@ def anchors_of(text):
 
 def translate_link(link, page, read=read_page):
     """The link of the Chinese page: to a Chinese page if there is one."""
-    if re.match(r"[a-z]+:", link):
+    if re.match(r"[a-z]+:", link) or not re.match(r"[^#]*\.md(#|$)|#", link):
         return link
     path, mark, anchor = link.partition("#")
     target = (
@@ -153,8 +156,9 @@ def test_chinese_pages_keep_up_with_the_english_ones():
     for page in PAGES:
         english, chinese = read_page(page), read_page(chinese_name(page))
         if source := re.match(r"---\nsource: (\S+)\n---\n", english):
-            assert chinese == english.replace(source[1], chinese_name(source[1]))
-        elif pairs := compare_pages(page):
+            page = source[1]
+            assert chinese == english.replace(page, chinese_name(page))
+        if pairs := compare_pages(page):
             differences[page] = pairs
     assert differences == {}
     assert len(PAGES) > 5
