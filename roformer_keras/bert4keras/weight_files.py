@@ -25,7 +25,7 @@ from roformer_keras.errors import CheckpointError, SourceError
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.blob import Blob
-from roformer_keras.io.hdf5 import hdf5_errors, hdf5_text, open_hdf5
+from roformer_keras.io.hdf5 import hdf5_errors, hdf5_layers, open_hdf5
 
 _KERAS_2 = "layer_names"
 
@@ -202,9 +202,7 @@ def _hdf5_layers(path: Path) -> list[tuple[str, list[np.ndarray]]]:
         root = file.get("model_weights", file)
         if _KERAS_2 not in root.attrs:
             raise CheckpointError(f"{path} holds no weights of a model of Keras 2")
-        for name in map(hdf5_text, root.attrs[_KERAS_2]):
-            group = root[name]
-            names = map(hdf5_text, group.attrs["weight_names"])
+        for name, group, names in hdf5_layers(blob, root):
             weights = [np.asarray(group[weight]) for weight in names]
             if weights:
                 layers.append((name, weights))

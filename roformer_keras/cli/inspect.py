@@ -29,6 +29,7 @@ def run(
     """
     from roformer_keras.conversion.checkpoint import (
         check_saved_tokenizer,
+        check_shapes,
         check_size,
         model_of,
     )
@@ -36,6 +37,7 @@ def run(
     from roformer_keras.io.vocabulary import vocabulary_level
 
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
+        check_shapes(checkpoint)
         check_size(checkpoint, checkpoint.config)
         check_saved_tokenizer(checkpoint)
         tokens = checkpoint.vocabulary

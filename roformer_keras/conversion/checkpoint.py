@@ -219,11 +219,7 @@ def weights_to_read(
     for row in rows:
         if row.name in tensors:
             rows_to_read.append(row)
-            if tensors[row.name].shape != row.checkpoint_shape:
-                problems.append(
-                    f"{row.name} has shape {tensors[row.name].shape}, expected "
-                    f"{row.checkpoint_shape}"
-                )
+            problems += _other_shape(row, tensors[row.name])
         elif not row.optional:
             missing = f"missing {row.name} {row.checkpoint_shape}"
             if row.head in HEADS and row.head not in checkpoint.heads:
@@ -234,17 +230,41 @@ def weights_to_read(
         for head, tensors_of in absent_heads.items():
             problems.append(f"no {head} head: {', '.join(tensors_of)}")
         hints.append("pass {initialize_heads:True} to start with a new one")
-    if problems:
-        shown = "\n  ".join(problems[:12])
-        omitted = f"\n  and {len(problems) - 12} more" if len(problems) > 12 else ""
-        raise CheckpointError(
-            f"{label} does not fit {kind} with {config.num_layers} layers, hidden size "
-            f"{config.hidden_dim} and vocabulary {config.vocabulary_size}:\n  {shown}"
-            f"{omitted}",
-            hint=Hint("; ".join(hints), ignore=foreign) if hints else None,
-        )
+    hint = Hint("; ".join(hints), ignore=foreign) if hints else None
+    _check_fit(label, config, problems, hint)
     check_size(checkpoint, config)
     return tuple(rows_to_read)
+
+
+def check_shapes(checkpoint: Checkpoint) -> None:
+    """Checks that the tensors have the shapes of the checkpoint's own configuration.
+
+    Raises:
+        CheckpointError: one has another shape.
+    """
+    problems: list[str] = []
+    for name, row in checkpoint.rows.items():
+        problems += _other_shape(row, checkpoint.tensors[name])
+    _check_fit(checkpoint.label, checkpoint.config, problems)
+
+
+def _other_shape(row, tensor):
+    if tensor.shape == row.checkpoint_shape:
+        return []
+    return [f"{row.name} has shape {tensor.shape}, expected {row.checkpoint_shape}"]
+
+
+def _check_fit(label, config, problems, hint=None):
+    if not problems:
+        return
+    shown = "\n  ".join(problems[:12])
+    omitted = f"\n  and {len(problems) - 12} more" if len(problems) > 12 else ""
+    raise CheckpointError(
+        f"{label} does not fit {_kind(config)} with {config.num_layers} layers, hidden "
+        f"size {config.hidden_dim} and vocabulary {config.vocabulary_size}:\n  {shown}"
+        f"{omitted}",
+        hint=hint,
+    )
 
 
 def check_size(checkpoint: Checkpoint, config: RoFormerConfig | Seq2SeqConfig) -> None:

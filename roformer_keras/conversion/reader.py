@@ -61,8 +61,8 @@ from roformer_keras.io.checksums import (
 from roformer_keras.io.hdf5 import (
     hdf5_datasets,
     hdf5_errors,
+    hdf5_layers,
     hdf5_tensor,
-    hdf5_text,
     open_hdf5,
 )
 from roformer_keras.io.json_file import parse_json, read_json, strict_json
@@ -394,10 +394,9 @@ def _open_hdf5(files, stack):
         root = file.get("model_weights", file)
         if "layer_names" not in root.attrs:
             return open_keras_weights(files.label, dict(hdf5_datasets(blob, file)))
-        for group_name in map(hdf5_text, root.attrs["layer_names"]):
-            group = root[group_name]
+        for group_name, group, weight_names in hdf5_layers(blob, root):
             is_layer = _BERT4KERAS_LAYER.fullmatch(group_name)
-            for weight_name in map(hdf5_text, group.attrs["weight_names"]):
+            for weight_name in weight_names:
                 # A nested model is one group, where the weight's name has the layer.
                 layer = group_name if is_layer else weight_name.split("/")[0]
                 name = f"{group_name}/{weight_name}"

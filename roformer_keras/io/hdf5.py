@@ -8,7 +8,9 @@ of that before anything is read, so nothing else in the package may open HDF5 to
 
 import io
 import math
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from roformer_keras.errors import CheckpointError, RoFormerError
 from roformer_keras.io.archive import MAX_RATIO, RATIO_EXEMPT_SIZE
@@ -20,6 +22,8 @@ _DAMAGE = (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueE
 # Names in all groups, each of which takes a tenth of a millisecond; the largest
 # released checkpoint has 2,000. Characters of a path.
 _MAX_LINKS, _MAX_PATH = 10_000, 4096
+# Bytes of the names of a group's tensors.
+_MAX_TEXTS = 2**26
 # HDF5 looks for a group along its path, so that deep ones take quadratic time.
 _MAX_DEPTH = 64
 
@@ -29,6 +33,19 @@ class _BlobFile(io.RawIOBase):
 
     def __init__(self, blob: Blob):
         self._blob, self._at = blob, 0
+        self._longest, self._limit = 0, math.inf
+
+    @contextmanager
+    def limited(self, limit: float):
+        """A context in which no more bytes are read together, nor have been before."""
+        self._limit = limit
+        self._check()
+        yield
+        self._limit = math.inf
+
+    def _check(self):
+        if self._longest > self._limit:
+            raise OSError(f"it has a text of more than {self._limit:,} bytes")
 
     def readable(self):
         return True
@@ -42,6 +59,8 @@ class _BlobFile(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer):
+        self._longest = max(self._longest, len(buffer))
+        self._check()
         part = self._blob.read(self._at, len(buffer))
         buffer[: len(part)] = part
         self._at += len(part)
@@ -130,6 +149,45 @@ def _lies_elsewhere(what):
     )
 
 
+def hdf5_layers(blob: Blob, root) -> Iterator[tuple[str, Any, list[str]]]:
+    """The names of the layers of a model of Keras 2, their groups and weights' names.
+
+    Args:
+        blob: the file.
+        root: the group of the model, with the attribute `layer_names`.
+
+    Raises:
+        CheckpointError: it names more than a file of weights has, or in long texts.
+    """
+    import h5py
+
+    count, source = 0, _BlobFile(blob)
+    with h5py.File(source, "r") as file:
+        for layer in _names(source, file[root.name], "layer_names"):
+            group = root[layer]
+            weights = _names(source, file[group.name], "weight_names")
+            count += len(weights)
+            if count > _MAX_LINKS:
+                raise CheckpointError(
+                    f"{blob.label} must name at most {_MAX_LINKS:,} tensors, got "
+                    f"{count:,}"
+                )
+            yield layer, group, weights
+
+
+def _names(source, group, attribute):
+    kind = group.attrs.get_id(attribute)
+    # Texts may lie elsewhere, and be one that is read once and copied for each name.
+    count = math.prod(kind.shape or ()) if kind.dtype.kind == "O" else 0
+    with source.limited(_MAX_TEXTS // count if count else math.inf):
+        names = list(map(hdf5_text, group.attrs[attribute]))
+    if any(len(name) > _MAX_PATH for name in names):
+        raise ValueError(
+            f"{attribute} has a name of more than {_MAX_PATH:,} characters"
+        )
+    return names
+
+
 def hdf5_datasets(blob: Blob, file) -> list[tuple[str, Tensor]]:
     import h5py
 
@@ -156,7 +214,7 @@ def hdf5_errors(what: str):
             f"{what} cannot be read: there is not enough memory for it"
         ) from error
     except _DAMAGE as error:
-        message = str(error.args[0]) if error.args else type(error).__name__
+        message = str(error.args[0])[:200] if error.args else type(error).__name__
         raise CheckpointError(
             f"{what} cannot be read: {message}; the file is damaged, save or download "
             "it again"
@@ -176,7 +234,10 @@ def hdf5_tensor(blob: Blob, name: str, dataset) -> Tensor:
     with hdf5_errors(what):
         # HDF5 has no such type: Keras writes its bytes, and what they are.
         is_bfloat16 = (
-            dataset.dtype.str == "|V2" and dataset.attrs.get("dtype") == "bfloat16"
+            dataset.dtype.str == "|V2"
+            and "dtype" in dataset.attrs
+            and dataset.attrs.get_id("dtype").shape == ()
+            and dataset.attrs["dtype"] == "bfloat16"
         )
 
     def read():
