@@ -285,7 +285,8 @@ def test_the_page_of_the_docs_works_as_it_is_printed(sim, capsys):
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
-def test_the_page_searches_and_writes(sim):
+@pytest.mark.parametrize("language", ["en-US", "zh-CN"])
+def test_the_page_searches_and_writes(sim, language):
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
@@ -294,11 +295,15 @@ def test_the_page_searches_and_writes(sim):
         *("disable-background-networking", "disable-component-update", "disable-sync"),
     ):
         options.add_argument(f"--{flag}")
+    options.add_experimental_option("prefs", {"intl.accept_languages": language})
     service = webdriver.ChromeService(shutil.which("chromedriver"))
     driver = webdriver.Chrome(options=options, service=service)
     try:
         for width in (390, 1200):
             check_page(driver, sim.url, width)
+        is_chinese = language.startswith("zh")
+        title = driver.find_element("id", "embed-title").text
+        assert title == ("相近的诗句" if is_chinese else "Lines of poems like yours")
     finally:
         driver.quit()
 

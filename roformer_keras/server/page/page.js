@@ -2,6 +2,11 @@
 // Shows what the model behind this server can do, and asks it.
 
 const find = (id) => document.getElementById(id);
+// Chinese, where the reader's browser asks for it before English.
+const isChinese = navigator.languages
+  .find((name) => /^(en|zh)\b/.test(name))
+  ?.startsWith("zh");
+const localized = (english, chinese) => (isChinese ? chinese : english);
 let key = sessionStorage.getItem("key") || "";
 
 async function ask(path, body, signal) {
@@ -12,7 +17,8 @@ async function ask(path, body, signal) {
   if (answer.ok) return answer;
   if (answer.status === 401) find("key").hidden = false;
   const wrong = await answer.json().catch(() => null);
-  throw new Error(wrong?.error?.message ?? `status ${answer.status}`);
+  const status = localized("status", "状态码");
+  throw new Error(wrong?.error?.message ?? `${status} ${answer.status}`);
 }
 
 function make(tag, text, className) {
@@ -22,7 +28,7 @@ function make(tag, text, className) {
   return element;
 }
 
-function say(section, text, isError) {
+function showRemark(section, text, isError) {
   const place = section.querySelector(".timing");
   place.textContent = text;
   place.classList.toggle("error", Boolean(isError));
@@ -37,13 +43,13 @@ async function run(name, request) {
   running.set(name, control);
   const start = performance.now();
   try {
-    const remark = await request(section, control.signal);
+    const note = await request(section, control.signal);
     if (control.signal.aborted) return;
     const spent = Math.round(performance.now() - start);
-    say(section, [`${spent} ms`, remark].filter(Boolean).join(", "));
+    showRemark(section, [`${spent} ms`, note].filter(Boolean).join(localized(", ", "，")));
   } catch (error) {
-    if (!control.signal.aborted) say(section, error.message, true);
-    else if (name === "write") say(section, "stopped");
+    if (!control.signal.aborted) showRemark(section, error.message, true);
+    else if (name === "write") showRemark(section, localized("stopped", "已停止"));
   }
 }
 
@@ -75,14 +81,15 @@ function search() {
     );
     if (found.share === 1) return "";
     setTimeout(search, 500);
-    return `${Math.round(found.share * 100)} % of the lines are read`;
+    const share = Math.round(found.share * 100);
+    return localized(`${share} % of the lines are read`, `已读入 ${share} % 的诗句`);
   });
 }
 
 function paraphrase() {
   const text = find("paraphrase-text").value.trim();
   run("paraphrase", async (section, signal) => {
-    say(section, "writing …");
+    showRemark(section, localized("writing …", "正在生成……"));
     const body = { texts: [text], n: 20, k: 10 };
     const found = await (await ask("paraphrase", body, signal)).json();
     const rows = found.paraphrases[0];
@@ -90,7 +97,7 @@ function paraphrase() {
       section.querySelector(".answers"),
       rows.map((one) => ({ text: one.text, value: one.similarity })),
     );
-    return rows.length ? "" : "none was found";
+    return rows.length ? "" : localized("none was found", "没有找到");
   });
 }
 
@@ -102,7 +109,7 @@ async function write() {
   await run("write", async (section, signal) => {
     const place = section.querySelector(".written");
     place.textContent = prompt;
-    say(section, "writing …");
+    showRemark(section, localized("writing …", "正在生成……"));
     const body = { prompt, stream: true, max_tokens: 128, top_p: 0.9 };
     const answer = await ask("v1/completions", body, signal);
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -149,6 +156,14 @@ function predict() {
   });
 }
 
+function translate() {
+  if (!isChinese) return;
+  document.documentElement.lang = "zh-Hans";
+  for (const element of document.querySelectorAll("[data-zh]")) {
+    element.textContent = element.dataset.zh;
+  }
+}
+
 async function start() {
   const state = find("state");
   try {
@@ -185,4 +200,5 @@ find("key").addEventListener("submit", (event) => {
   sessionStorage.setItem("key", key);
   start();
 });
+translate();
 start();
