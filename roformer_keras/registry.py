@@ -67,16 +67,19 @@ class TaskOptions:
         crf: token-classification: predict all tags of a text together.
         objective: sentence-embedding: what labels are (default: cosent).
         pooling: vector of a text: at [CLS], or the mean (default: the task's).
+        head_activation: text-classification, text-regression: activation of a dense
+            layer before the output, gelu for Transformers' head (default: none).
 
     Example:
-        >>> tasks.TaskOptions(crf=True)
-        TaskOptions(multi_label=False, crf=True, objective=None, pooling=None)
+        >>> tasks.TaskOptions(crf=True).head_activation is None
+        True
     """
 
     multi_label: bool = False
     crf: bool = False
     objective: Literal["cosent", "classification", "contrastive"] | None = None
     pooling: Literal["first", "mean"] | None = None
+    head_activation: str | None = None
 
 
 TASKS = {

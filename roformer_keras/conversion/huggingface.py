@@ -16,9 +16,9 @@ import numpy as np
 from roformer_keras.conversion.found import Found
 from roformer_keras.conversion.huggingface_config import (
     read_config,
-    read_task,
     read_vocabulary_file,
 )
+from roformer_keras.conversion.huggingface_heads import read_task
 from roformer_keras.conversion.sentence_modules import read_modules
 from roformer_keras.conversion.weights import task_rows
 from roformer_keras.errors import (

@@ -4,10 +4,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint
+from roformer_keras.conversion.huggingface_heads import (
+    TASK_ARCHITECTURES,
+    write_task,
+)
 from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.vocabulary import CLS, MASK, PAD, SEP, UNK, vocabulary_level
@@ -53,8 +55,6 @@ _ACTIVATIONS = {
     "swish": "silu",
     "tanh": "tanh",
 }
-# Transformers' defaults for the vector of a choice.
-_SUMMARY: dict[str, Any] = {"summary_type": "last", "summary_use_proj": False}
 # Heads of Transformers that no task here computes.
 _LEFT_OUT = re.compile(r"(classifier|qa_outputs|sequence_summary)\.")
 
@@ -126,96 +126,6 @@ def read_config(fields: Mapping, tensors: Mapping[str, Tensor]) -> dict[str, Any
     if has_mlm and has_norms:
         config = config.replace(head_norm_epsilon=config.layer_norm_epsilon)
     return {"config": config, "model": model, "left_out": tuple(left_out)}
-
-
-def read_task(
-    fields: Mapping, tensors: Mapping[str, Tensor], saved: Mapping[str, Any]
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The head of a task that both sides have: its tensors by path, and what changes.
-
-    Args:
-        fields: content of the `config.json`.
-        tensors: as `own_tensors` returns them.
-        saved: as `read_config` returns it.
-
-    Returns:
-        Empty dicts if there is no such head.
-    """
-    width = saved["config"].hidden_dim
-    if saved["model"] != "RoFormerBackbone":
-        return {}, {}
-    answers = _dense(tensors, "qa_outputs", width)
-    if answers is not None and answers[1].shape == (2,):
-        head = {"ends/kernel": answers[0].transposed(), "ends/bias": answers[1]}
-        return head, {"model": "RoFormerQuestionAnswerer", "left_out": ()}
-    scores = _dense(tensors, "classifier", width)
-    if scores is not None and scores[1].shape == (1,) and _scores_choices(fields):
-        head = {"choice/kernel": scores[0].transposed(), "choice/bias": scores[1]}
-        return head, {"model": "RoFormerMultipleChoice", "left_out": ()}
-    labels = read_tags(fields.get("id2label"))
-    is_tagger = fields.get("architectures") == ["RoFormerForTokenClassification"]
-    if scores is None or labels is None or not is_tagger:
-        return {}, {}
-    names, order = labels
-    if scores[1].shape != (len(order),):
-        return {}, {}
-
-    def kernel():
-        return np.ascontiguousarray(scores[0].read()[order].T)
-
-    head = {
-        "tags/kernel": Tensor(scores[0].shape[::-1], scores[0].dtype, kernel),
-        "tags/bias": Tensor(
-            scores[1].shape, scores[1].dtype, lambda: scores[1].read()[order]
-        ),
-    }
-    options = {"labels": list(names), "crf": False}
-    return head, {
-        "model": "RoFormerTokenClassifier",
-        "model_options": options,
-        "left_out": (),
-    }
-
-
-def _scores_choices(fields):
-    """True if a head scores choices by the vector at `[CLS]` alone.
-
-    Transformers' default, `summary_type="last"`, takes the last position of a batch,
-    which is padding in all rows but the longest; and `"mean"` counts padding.
-    """
-    wanted = {"summary_type": "first", "summary_use_proj": False}
-    return (
-        fields.get("architectures") == ["RoFormerForMultipleChoice"]
-        and {**_SUMMARY, **fields}.items() >= wanted.items()
-        and not fields.get("summary_activation")
-    )
-
-
-def _dense(tensors, name, width):
-    parts = [tensors.get(f"{name}.{part}") for part in ("weight", "bias")]
-    if None in parts or len(parts[1].shape) != 1:
-        return None
-    return parts if parts[0].shape == (*parts[1].shape, width) else None
-
-
-def read_tags(id2label: Any) -> tuple[list[str], list[int]] | None:
-    """Labels of BIO tags, and the place there of each tag in the order here.
-
-    Args:
-        id2label: of a `config.json`. None is returned if it has no such tags.
-    """
-    if not isinstance(id2label, dict):
-        return None
-    if set(id2label) != set(map(str, range(len(id2label)))):
-        return None
-    tags = [id2label[str(number)] for number in range(len(id2label))]
-    if not all(isinstance(tag, str) for tag in tags):
-        return None
-    names = [tag[2:] for tag in tags if tag.startswith("B-")]
-    wanted = ["O", *(f"{kind}-{name}" for name in names for kind in "BI")]
-    if not names or sorted(wanted) != sorted(tags):
-        return None
-    return names, [tags.index(tag) for tag in wanted]
 
 
 def _activation(fields, name, default):
@@ -298,14 +208,7 @@ def write_config(checkpoint: Checkpoint, one_segment: bool = False) -> dict[str,
     }
     if config.pooler_activation is not None:
         fields["pooler_activation"] = theirs[config.pooler_activation]
-    if model == "RoFormerMultipleChoice":
-        fields |= {"summary_type": "first", "summary_use_proj": False}
-    if model == "RoFormerTokenClassifier":
-        labels = checkpoint.model_options["labels"]
-        tags = ["O", *(f"{kind}-{label}" for label in labels for kind in "BI")]
-        fields["id2label"] = {str(number): tag for number, tag in enumerate(tags)}
-        fields["label2id"] = {tag: number for number, tag in enumerate(tags)}
-    return fields
+    return {**fields, **write_task(checkpoint)}
 
 
 def write_tokenizer_config(
@@ -394,9 +297,7 @@ _ARCHITECTURES = {
     "RoFormerMaskedLM": "RoFormerForMaskedLM",
     "RoFormerCausalLM": "RoFormerForCausalLM",
     "RoFormerSim": "RoFormerForMaskedLM",
-    "RoFormerTokenClassifier": "RoFormerForTokenClassification",
-    "RoFormerQuestionAnswerer": "RoFormerForQuestionAnswering",
-    "RoFormerMultipleChoice": "RoFormerForMultipleChoice",
+    **TASK_ARCHITECTURES,
 }
 
 
@@ -434,11 +335,4 @@ def _find_problem(checkpoint, config, one_segment):
             f"head_norm_epsilon={config.head_norm_epsilon!r} next to "
             f"layer_norm_epsilon={config.layer_norm_epsilon!r}"
         )
-    if checkpoint.model_options.get("crf"):
-        return "a conditional random field"
-    is_choice = checkpoint.model == "RoFormerMultipleChoice"
-    pooling = checkpoint.model_options.get("pooling", "first")
-    # The mean over the padding too is another one.
-    if is_choice and pooling != "first":
-        return f"pooling={pooling!r}"
     return None

@@ -99,6 +99,10 @@ _HUGGINGFACE_HEADS = {
     "ends/bias": "qa_outputs.bias",
     "choice/kernel": "classifier.weight",
     "choice/bias": "classifier.bias",
+    "dense/kernel": "classifier.dense.weight",
+    "dense/bias": "classifier.dense.bias",
+    "out_proj/kernel": "classifier.out_proj.weight",
+    "out_proj/bias": "classifier.out_proj.bias",
 }
 
 

@@ -117,7 +117,8 @@ class RoFormerTextClassifier(VectorTask):
     """Classifies a text, or a pair of texts.
 
     Args:
-        backbone, tokenizer, pooling, head_dropout, max_length: as in `VectorTask`.
+        backbone, tokenizer, pooling, head_dropout, max_length, head_activation: as in
+            `VectorTask`.
         num_classes: int, at least 1 with `multi_label`, else at least 2. If not given,
             that of `classes`.
         classes: their names, by which labels may be given: sequence of str, or of
@@ -159,6 +160,7 @@ class RoFormerTextClassifier(VectorTask):
         pooling: str = "first",
         head_dropout: float = 0.0,
         max_length: int = 512,
+        head_activation: str | None = None,
         **kwargs: Any,
     ):
         check_flag("multi_label", multi_label)
@@ -173,6 +175,7 @@ class RoFormerTextClassifier(VectorTask):
             pooling,
             head_dropout,
             max_length,
+            head_activation,
             **kwargs,
         )
         self.num_classes, self.classes = num_classes, classes

@@ -60,7 +60,8 @@ class RoFormerTextRegressor(VectorTask):
     """A number for a text, or for a pair of texts.
 
     Args:
-        backbone, tokenizer, pooling, head_dropout, max_length: as in `VectorTask`.
+        backbone, tokenizer, pooling, head_dropout, max_length, head_activation: as in
+            `VectorTask`.
         kwargs: as in `keras.Model`, such as `name`.
 
     Call arguments:
@@ -91,6 +92,7 @@ class RoFormerTextRegressor(VectorTask):
         pooling: str = "first",
         head_dropout: float = 0.0,
         max_length: int = 512,
+        head_activation: str | None = None,
         **kwargs: Any,
     ):
         super().__init__(
@@ -101,6 +103,7 @@ class RoFormerTextRegressor(VectorTask):
             pooling,
             head_dropout,
             max_length,
+            head_activation,
             **kwargs,
         )
 

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from roformer_keras.checks import check_choice, check_number
+from roformer_keras.config import ACTIVATIONS
 from roformer_keras.layers.masks import is_token
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.heads import dense_head, sequence_of
@@ -25,12 +26,18 @@ class VectorTask(TextTask):
         pooling: `"first"` takes the vector at `[CLS]`, `"mean"` the mean over the
             tokens.
         head_dropout: float in [0, 1). Dropout of that vector.
+        head_activation: str or None. Activation of a second dense layer, of
+            `hidden_dim` outputs and before the other, as the heads of Transformers have
+            it; None for no such layer.
         max_length: int, at least 4. Tokens to which longer rows are cut.
         combine: layer from the outputs of rows to those of the model, or None.
         inputs, rows: dicts of symbolic tensors: the inputs of the model, and the rows
             of ids that are made of them; both are the backbone's inputs if not given.
         kwargs: as in `keras.Model`, such as `name`.
     """
+
+    # Names of both dense layers, where there are two.
+    activated_names = ("dense", "out_proj")
 
     def __init__(
         self,
@@ -41,12 +48,14 @@ class VectorTask(TextTask):
         pooling: str = "first",
         head_dropout: float = 0.0,
         max_length: int = 512,
+        head_activation: str | None = None,
         combine: Callable | None = None,
         inputs: dict | None = None,
         rows: dict | None = None,
         **kwargs: Any,
     ):
         check_number("head_dropout", head_dropout, minimum=0, below=1)
+        check_choice("head_activation", head_activation, (None, *ACTIVATIONS))
         policy = backbone.dtype_policy
         rows = backbone.input if rows is None else rows
         vector = TextVector(pooling, dtype=policy, name="vector")(
@@ -55,6 +64,13 @@ class VectorTask(TextTask):
         vector = keras.layers.Dropout(head_dropout, dtype=policy, name="head_dropout")(
             vector
         )
+        if head_activation is not None:
+            name, head = self.activated_names
+            width = backbone.config.hidden_dim
+            vector = dense_head(backbone, width, name, head_activation)(vector)
+            vector = keras.layers.Dropout(
+                head_dropout, dtype="float32", name="output_dropout"
+            )(vector)
         outputs = dense_head(backbone, units, head)(vector)
         if combine is not None:
             outputs = combine(outputs)
@@ -62,6 +78,7 @@ class VectorTask(TextTask):
             backbone, tokenizer, outputs, max_length, inputs=inputs, **kwargs
         )
         self.pooling, self.head_dropout = pooling, head_dropout
+        self.head_activation = head_activation
 
     def _convert(self, function, outputs):
         """A function of outputs, in NumPy; of an iterator an iterator."""

@@ -28,6 +28,8 @@ _RENAMED = {
 _HEADS = {
     "RoFormerTokenClassifier": "tags",
     "RoFormerQuestionAnswerer": "ends",
+    "RoFormerTextClassifier": "out_proj",
+    "RoFormerTextRegressor": "out_proj",
 }
 _ATTENTION = {"encoder": "bidirectional", "lm": "causal", "unilm": "unilm"}
 
@@ -82,10 +84,10 @@ def outputs_by_role(model, inputs, batch_size=4):
     """Outputs of the model for NumPy inputs, as NumPy, under the reference's names.
 
     Returns:
-        dict of `sequence`, `pooled`, `nsp` and `mlm`, of a task `tags`, or `starts` and
-        `ends`, those that there are. As in
-        bert4keras, next-sentence probabilities take the place of the pooled output,
-        and a head that of the sequence.
+        dict of `sequence`, `pooled`, `nsp` and `mlm`, of a task `tags`, `classes`, or
+        `starts` and `ends`, those that there are. As in bert4keras, next-sentence
+        probabilities take the place of the pooled output, and a head that of the
+        sequence.
     """
     names = [name for name in model.input if name in inputs]
     count = len(inputs[names[0]])
@@ -110,8 +112,9 @@ def outputs_by_role(model, inputs, batch_size=4):
         roles["pooled"] = merged["pooled_output"]
     if "logits" in merged:
         roles["mlm"] = merged["logits"]
-    if "tags" in merged:
-        roles["tags"] = merged["tags"]
+    for name, role in (("tags", "tags"), ("out_proj", "classes")):
+        if name in merged:
+            roles[role] = merged[name]
     if "ends" in merged:
         roles["starts"], roles["ends"] = (merged["ends"][..., at] for at in (0, 1))
     return roles or {"sequence": merged["sequence_output"]}

@@ -6,10 +6,10 @@ from typing import Any
 from roformer_keras.conversion.convert import prepare, save
 from roformer_keras.conversion.huggingface_config import (
     MAX_POSITIONS,
-    read_tags,
     write_config,
 )
-from roformer_keras.errors import ReferenceUnavailable
+from roformer_keras.conversion.huggingface_heads import read_tags, write_task
+from roformer_keras.errors import ConfigurationError, ReferenceUnavailable
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json
 from roformer_keras.io.sources import open_source
@@ -22,23 +22,28 @@ _ARCHITECTURES = {
     "lm": ("RoFormerForCausalLM", ["mlm"]),
     "tags": ("RoFormerForTokenClassification", ["tags"]),
     "answers": ("RoFormerForQuestionAnswering", ["starts", "ends"]),
+    "classes": ("RoFormerForSequenceClassification", ["classes"]),
 }
 # Tasks whose head is the same function there, and their cases.
 _TASKS = {
     "RoFormerTokenClassifier": "tags",
     "RoFormerQuestionAnswerer": "answers",
+    "RoFormerTextClassifier": "classes",
+    "RoFormerTextRegressor": "classes",
 }
 
 
 def _head_case(checkpoint):
     """The case of a task's head, or None if Transformers has no such head."""
-    if checkpoint.model_options.get("crf"):
+    try:
+        write_task(checkpoint)
+    except ConfigurationError:
         return None
     return _TASKS.get(checkpoint.model)
 
 
 class TransformersAnswers(LiveAnswers):
-    """Outputs of a running Transformers: encoder, language models and two heads."""
+    """Outputs of a running Transformers: encoder, language models and heads."""
 
     def _cases_of(self, checkpoint):
         self._config = checkpoint.config

@@ -74,7 +74,8 @@ def verify(
     load (a preset, safetensors, `.keras`) are exported to its own format for it.
     Transformers is given the folder of Hugging Face, or one is exported for it; it has
     the encoder, the masked and causal language models, and the heads of a
-    `RoFormerTokenClassifier` without a field and of a `RoFormerQuestionAnswerer`. For
+    `RoFormerTokenClassifier` without a field, of a `RoFormerQuestionAnswerer`, and of a
+    `RoFormerTextClassifier` or `RoFormerTextRegressor` with `head_activation`. For
     other tasks, only the encoder is compared.
 
     Args:

@@ -41,7 +41,7 @@ from roformer_keras.errors import (
 with np.load(FOLDER / "outputs.npz") as arrays:
     GOLDEN = dict(arrays)
 INPUTS = {name: GOLDEN[name] for name in ("token_ids", "segment_ids")}
-TASKS = ("tagger", "answerer", "chooser")
+TASKS = ("tagger", "answerer", "chooser", "classifier")
 LEFT_OUT = "4 tensors are left out, classifier.dense.bias among them"
 
 
@@ -88,6 +88,23 @@ def test_an_answerer_scores_places_as_in_transformers():
     assert difference[inside].max() <= 1e-5
 
 
+def test_a_classifier_answers_as_in_transformers(tmp_path):
+    model = roformer_keras.load_model(FOLDER / "classifier")
+    assert type(model) is RoFormerTextClassifier
+    assert (model.classes, model.num_classes) == (None, 3)
+    assert (model.head_activation, model.multi_label) == ("gelu", False)
+    (found,) = outputs(model, INPUTS).values()
+    assert np.abs(found - GOLDEN["classifier/logits"]).max() <= 1e-5
+    names = {"0": "坏", "1": "好", "2": "中"}
+    fields = {"id2label": names, "problem_type": "multi_label_classification"}
+    named = changed("classifier", tmp_path, fields)
+    there = convert(named, tmp_path / "there", format="huggingface", verbose=0)
+    for source in (named, there):
+        with open_checkpoint(source) as checkpoint:
+            assert checkpoint.model_options["classes"] == ["坏", "好", "中"]
+            assert checkpoint.model_options["multi_label"] is True
+
+
 def test_a_chooser_scores_choices_as_in_transformers():
     model = roformer_keras.load_model(FOLDER / "chooser")
     assert type(model) is RoFormerMultipleChoice
@@ -124,15 +141,16 @@ def test_a_chooser_with_another_vector_is_its_backbone(tmp_path):
         assert_backbone(changed("chooser", tmp_path / str(number), fields))
 
 
-def test_a_head_that_no_class_has_is_left_out_and_said(capsys):
+def test_a_head_that_no_class_has_is_left_out_and_said(tmp_path, capsys):
+    source = changed("classifier", tmp_path, {"problem_type": "regression"})
     with pytest.warns(UserWarning, match=LEFT_OUT):
-        model = roformer_keras.load_model(FOLDER / "classifier")
+        model = roformer_keras.load_model(source)
     assert type(model) is RoFormerBackbone
     with pytest.warns(UserWarning, match=LEFT_OUT):
-        assert main(["inspect", str(FOLDER / "classifier")]) == 0
+        assert main(["inspect", str(source)]) == 0
     assert "left out     4 of a head" in capsys.readouterr().out
     with pytest.warns(UserWarning, match=LEFT_OUT):
-        RoFormerTextClassifier.from_preset(FOLDER / "classifier", num_classes=3)
+        RoFormerTextClassifier.from_preset(source, num_classes=3)
 
 
 def test_a_causal_tagger_and_answerer_keep_their_attention(tmp_path):
@@ -419,7 +437,11 @@ def test_what_transformers_cannot_compute_is_refused(tmp_path):
 def test_a_head_that_transformers_has_otherwise_is_refused(tmp_path):
     for number, (kind, options, message) in enumerate(
         [
-            (RoFormerTextClassifier, {"num_classes": 2}, "holds a RoFormerTextClassif"),
+            (
+                RoFormerTextClassifier,
+                {"num_classes": 2},
+                "has head_activation=None, and .* or train it with head_act.*'gelu'",
+            ),
             (RoFormerBackbone, {"attention": "unilm"}, "has attention='unilm', which"),
             (RoFormerMultipleChoice, {"pooling": "mean"}, "has pooling='mean', which"),
             (

@@ -51,7 +51,10 @@ LANGUAGE_MODELS = {
     RoFormerSim: UNILM,
 }
 OPTIONS = {
-    "RoFormerTextClassifier": [{"classes": ["a", "b"], "pooling": "mean"}],
+    "RoFormerTextClassifier": [
+        {"classes": ["a", "b"], "pooling": "mean"},
+        {"classes": ["a", "b"], "head_activation": "gelu"},
+    ],
     "RoFormerTokenClassifier": [{"labels": ["X"]}, {"labels": ["X"], "crf": True}],
     "RoFormerSpanExtractor": [{"labels": ["X", "Y"]}],
 }

@@ -133,6 +133,7 @@ CASES = [
     ("TextClassifier", {"num_classes": 3}, 1),
     ("TextClassifier", {"num_classes": 3, "multi_label": True}, 2),
     ("TextRegressor", {"pooling": "mean"}, 1),
+    ("TextRegressor", {"head_activation": "tanh"}, 2),
     ("SentenceEncoder", {}, 2),
     ("SentenceEncoder", {"objective": "contrastive"}, 1),
     ("SentenceEncoder", {"objective": "classification", "num_classes": 2}, 2),

@@ -61,7 +61,7 @@ FLAGS = {
     "no-crf "
     "no-freeze-embeddings no-gradient-checkpointing no-keep-best no-multi-label "
     "no-pairs num-processes objective on-bad-row output overwrite pairs patience "
-    "pooling process-id quiet "
+    "head-activation pooling process-id quiet "
     "recipe r-drop schedule seed source test train valid warmup-ratio",
     "generate": f"{LINES} {RAY} batch-size fields length-penalty max-length "
     "max-new-tokens method min-length min-new-tokens model num-beams "

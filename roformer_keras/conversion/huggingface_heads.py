@@ -1,0 +1,215 @@
+"""Heads of tasks of Hugging Face, in both directions."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from roformer_keras.conversion.checkpoint import Checkpoint
+from roformer_keras.conversion.weights import task_rows
+from roformer_keras.errors import ConfigurationError, Hint
+from roformer_keras.io.tensor import Tensor
+
+# Transformers' defaults for the vector of a choice.
+_SUMMARY: dict[str, Any] = {"summary_type": "last", "summary_use_proj": False}
+
+
+# === Reading ===
+
+
+def read_task(
+    fields: Mapping, tensors: Mapping[str, Tensor], saved: Mapping[str, Any]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The head of a task that both sides have: its tensors by path, and what changes.
+
+    Args:
+        fields: content of the `config.json`.
+        tensors: as `own_tensors` returns them.
+        saved: as `read_config` returns it.
+
+    Returns:
+        Empty dicts if there is no such head.
+    """
+    if saved["model"] != "RoFormerBackbone":
+        return {}, {}
+    for read in (_read_answerer, _read_chooser, _read_tagger, _read_classifier):
+        task = read(fields, tensors, saved["config"])
+        if task is not None:
+            model, options, head = task
+            return head, {"model": model, "model_options": options, "left_out": ()}
+    return {}, {}
+
+
+def _read_answerer(fields, tensors, config):
+    head = _dense(tensors, "ends", config.hidden_dim, 2)
+    return head and ("RoFormerQuestionAnswerer", {}, head)
+
+
+def _read_chooser(fields, tensors, config):
+    """Transformers' default, `summary_type="last"`, takes the last position of a batch,
+    which is padding in all rows but the longest; and `"mean"` counts padding.
+    """
+    head = _dense(tensors, "choice", config.hidden_dim, 1)
+    wanted = {"summary_type": "first", "summary_use_proj": False}
+    if (
+        head is None
+        or fields.get("architectures") != ["RoFormerForMultipleChoice"]
+        or not {**_SUMMARY, **fields}.items() >= wanted.items()
+        or fields.get("summary_activation")
+    ):
+        return None
+    return "RoFormerMultipleChoice", {}, head
+
+
+def _read_tagger(fields, tensors, config):
+    head, labels = (
+        _dense(tensors, "tags", config.hidden_dim),
+        read_tags(fields.get("id2label")),
+    )
+    is_tagger = fields.get("architectures") == ["RoFormerForTokenClassification"]
+    if head is None or labels is None or not is_tagger:
+        return None
+    names, order = labels
+    if head["tags/bias"].shape != (len(order),):
+        return None
+
+    def ordered(tensor):
+        return Tensor(
+            tensor.shape,
+            tensor.dtype,
+            lambda: np.ascontiguousarray(tensor.read()[..., order]),
+        )
+
+    head = {path: ordered(tensor) for path, tensor in head.items()}
+    options = {"labels": list(names), "crf": False}
+    return "RoFormerTokenClassifier", options, head
+
+
+def _read_classifier(fields, tensors, config):
+    """Of one output and no other `problem_type`, a regression."""
+    width = config.hidden_dim
+    dense = _dense(tensors, "dense", width, width)
+    output = _dense(tensors, "out_proj", width)
+    if dense is None or output is None:
+        return None
+    (count,) = output["out_proj/bias"].shape
+    kind = fields.get("problem_type")
+    options = {"pooling": "first", "head_activation": config.activation}
+    options["head_dropout"] = config.dropout
+    if count == 1 and kind in (None, "regression"):
+        return "RoFormerTextRegressor", options, {**dense, **output}
+    is_multi = kind == "multi_label_classification"
+    is_single = kind in (None, "single_label_classification") and count > 1
+    if not is_multi and not is_single:
+        return None
+    names = _names(fields.get("id2label"), count)
+    if names == _numbered(count):
+        names = None
+    options |= {"num_classes": count, "classes": names, "multi_label": is_multi}
+    return "RoFormerTextClassifier", options, {**dense, **output}
+
+
+def _dense(tensors, layer, width, outputs=None):
+    """Tensors of a dense layer, by their paths here; None if none fits."""
+    kernel, bias = (
+        tensors.get(task_rows({f"{layer}/{part}": ()})[0].huggingface)
+        for part in ("kernel", "bias")
+    )
+    if kernel is None or bias is None or len(bias.shape) != 1:
+        return None
+    if kernel.shape != (*bias.shape, width) or outputs not in (None, *bias.shape):
+        return None
+    return {f"{layer}/kernel": kernel.transposed(), f"{layer}/bias": bias}
+
+
+def read_tags(id2label: Any) -> tuple[list[str], list[int]] | None:
+    """Labels of BIO tags, and the place there of each tag in the order here.
+
+    Args:
+        id2label: of a `config.json`. None is returned if it has no such tags.
+    """
+    tags = _names(id2label)
+    if tags is None:
+        return None
+    names = [tag[2:] for tag in tags if tag.startswith("B-")]
+    wanted = ["O", *(f"{kind}-{name}" for name in names for kind in "BI")]
+    if not names or sorted(wanted) != sorted(tags):
+        return None
+    return names, [tags.index(tag) for tag in wanted]
+
+
+def _names(id2label, count=None):
+    """Different names in the order of their numbers; None if they are none."""
+    if not isinstance(id2label, dict):
+        return None
+    count = len(id2label) if count is None else count
+    if set(id2label) != set(map(str, range(count))):
+        return None
+    names = [id2label[str(number)] for number in range(count)]
+    if not all(isinstance(name, str) and name.strip() for name in names):
+        return None
+    return names if len(set(names)) == count else None
+
+
+def _numbered(count):
+    """Transformers' names for labels without a name."""
+    return [f"LABEL_{number}" for number in range(count)]
+
+
+# === Writing ===
+
+# What has the same function on both sides.
+TASK_ARCHITECTURES = {
+    "RoFormerTextClassifier": "RoFormerForSequenceClassification",
+    "RoFormerTextRegressor": "RoFormerForSequenceClassification",
+    "RoFormerTokenClassifier": "RoFormerForTokenClassification",
+    "RoFormerQuestionAnswerer": "RoFormerForQuestionAnswering",
+    "RoFormerMultipleChoice": "RoFormerForMultipleChoice",
+}
+
+
+def write_task(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Fields of a `config.json` about the head of a task.
+
+    Raises:
+        ConfigurationError: the head of Transformers computes something else.
+    """
+    options, model = checkpoint.model_options, str(checkpoint.model)
+    fields: dict[str, Any] = {}
+    names: list[str] | None = None
+    problem = "a conditional random field" if options.get("crf") else None
+    pooling = options.get("pooling", "first")
+    # The mean over the padding too is another one.
+    if model in TASK_ARCHITECTURES and pooling != "first":
+        problem = f"pooling={pooling!r}"
+    if problem is not None:
+        raise ConfigurationError(
+            f"{checkpoint.label} has {problem}, which Transformers' RoFormer cannot "
+            "compute: choose another format"
+        )
+    architecture = TASK_ARCHITECTURES.get(model, "")
+    activation = getattr(checkpoint.config, "activation", None)
+    has_dense = architecture.endswith("SequenceClassification")
+    if has_dense and options.get("head_activation") != activation:
+        raise ConfigurationError(
+            f"{checkpoint.label} has head_activation="
+            f"{options.get('head_activation')!r}, and the head of Transformers' "
+            f"{architecture} a dense layer with {activation!r}: choose another format",
+            hint=Hint("or train it with {head_activation}", head_activation=activation),
+        )
+    if model == "RoFormerMultipleChoice":
+        fields = {"summary_type": "first", "summary_use_proj": False}
+    elif model == "RoFormerTokenClassifier":
+        tags = (f"{kind}-{label}" for label in options["labels"] for kind in "BI")
+        names = ["O", *tags]
+    elif model == "RoFormerTextRegressor":
+        fields, names = {"problem_type": "regression"}, _numbered(1)
+    elif model == "RoFormerTextClassifier":
+        kind = "multi" if options.get("multi_label") else "single"
+        fields = {"problem_type": f"{kind}_label_classification"}
+        classes = options.get("classes") or _numbered(options["num_classes"])
+        names = [str(name) for name in classes]
+    if names is not None:
+        fields["id2label"] = {str(number): name for number, name in enumerate(names)}
+        fields["label2id"] = {name: number for number, name in enumerate(names)}
+    return fields
