@@ -1,9 +1,10 @@
 """Additions of the documentation's site to the pages in docs/; a hook of MkDocs.
 
 A page whose front matter names a `source` has the text of that file of the repository,
-Markdown or a notebook. Links that leave docs/ lead to the page of the file if it has
-one, else to the repository. The help of the commands is written into its page. The
-search also finds a page by its `search_words` of mkdocs.yml, and Chinese words whole.
+Markdown or a notebook; the Chinese page of a notebook has the text of its cells. Links
+that leave docs/ lead to the page of the file if it has one, else to the repository. The
+help of the commands is written into its page. The search also finds a page by its
+`search_words` of mkdocs.yml, and Chinese words whole.
 """
 
 import contextlib
@@ -27,6 +28,8 @@ from pymdownx.slugs import slugify
 ROOT = Path(__file__).resolve().parents[1]
 BRANCH = "main"
 HELP = "<!-- help of the commands -->"
+# Between the texts of two cells of a notebook, on its Chinese page.
+CELL = "<!-- cell -->"
 # Columns of the help.
 WIDTH = 88
 PICTURES = ("checkpoints", "checkpoints/training")
@@ -83,7 +86,9 @@ def on_page_markdown(markdown, page, config, files):
     if source := page.meta.get("source"):
         name = source
         if source.endswith(".ipynb"):
-            markdown, page.formulas = read_notebook(ROOT / source, config.repo_url)
+            markdown, page.formulas = read_notebook(
+                ROOT / source, config.repo_url, split_cells(markdown)
+            )
         else:
             # Without the fields that cards of models have for the Hub.
             markdown, _ = get_data((ROOT / source).read_text(encoding="utf-8"))
@@ -116,7 +121,8 @@ def pages_of_sources():
     docs = ROOT / "docs"
     return {
         source: path.relative_to(docs).as_posix()
-        for path in sorted(docs.rglob("*.md"))
+        # The English page of a notebook comes last.
+        for path in sorted(docs.rglob("*.md"), reverse=True)
         if (source := source_of(path))
     }
 
@@ -192,9 +198,17 @@ def help_of_commands():
     return "\n\n".join(sections)
 
 
-def read_notebook(path, repository):
-    """A notebook as Markdown, and its formulas in MathML, which browsers show."""
-    parts, formulas = [], []
+def split_cells(markdown):
+    """The translated texts of a notebook's cells; none on its English page."""
+    return [text.strip() for text in markdown.split(CELL)] if CELL in markdown else []
+
+
+def read_notebook(path, repository, translations=()):
+    """A notebook as Markdown, and its formulas in MathML, which browsers show.
+
+    `translations` replace the texts of its cells, in their order.
+    """
+    parts, formulas, texts = [], [], iter(translations)
 
     def keep_formula(found):
         if found["block"] is None and found["inline"] is None:
@@ -207,7 +221,7 @@ def read_notebook(path, repository):
 
     for cell in nbformat.read(path, as_version=4).cells:
         if cell.cell_type == "markdown":
-            parts.append(_FORMULA.sub(keep_formula, cell.source))
+            parts.append(_FORMULA.sub(keep_formula, next(texts, cell.source)))
         else:
             parts.append(f"```python\n{cell.source}\n```")
             parts += filter(None, map(show_output, cell.outputs))

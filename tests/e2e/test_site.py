@@ -198,7 +198,7 @@ def test_links_within_the_repository_lead_to_files():
         ("https://keras.io", "README.md", "https://keras.io"),
         ("docs/loading.zh.md#python", "README.zh-CN.md", "loading.zh.md#python"),
         ("loading.md#in", "docs/loading.zh.md", f"{mark}docs/loading.md#in"),
-        ("features.md#backends", "docs/loading.zh.md", "features.md#backends"),
+        ("security.md#files", "docs/loading.zh.md", "security.md#files"),
         (
             "questions.png",
             "docs/fine-tuning/questions.zh.md",

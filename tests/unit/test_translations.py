@@ -2,6 +2,7 @@
 
 import ast
 import calendar
+import json
 import posixpath
 import re
 from typing import NamedTuple
@@ -21,6 +22,7 @@ GENERATED = re.compile(
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 HEADING = re.compile(r"^(#+) (.+)$", re.M)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+FORMULA = re.compile(r"\$\$.+?\$\$|\$.+?\$", re.S)
 CODE_SPAN = re.compile(r"`[^`]+`")
 FIGURE = re.compile(r"\d+(?:[.,]\d+)*(?:e-?\d+)?")
 DATE = re.compile(rf"(\d+) ({'|'.join(calendar.month_name[1:])}) (\d{{4}})")
@@ -151,12 +153,31 @@ def compare_pages(page, read=read_page):
     return differences
 
 
+def parts_of_cell(text):
+    formulas = {re.sub(r"\s+", " ", formula) for formula in FORMULA.findall(text)}
+    text = FORMULA.sub(" ", text)
+    links = sorted(LINK.findall(text))
+    return len(HEADING.findall(text)), links, formulas, set(marks_of(text))
+
+
+def compare_notebook(notebook, chinese):
+    """Pairs of cells that differ in headings, links, formulas, code or figures."""
+    cells = json.loads(read_page(notebook))["cells"]
+    english = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
+    pairs = zip(english, chinese.split("<!-- cell -->"), strict=True)
+    return [pair for pair in pairs if parts_of_cell(pair[0]) != parts_of_cell(pair[1])]
+
+
 def test_chinese_pages_keep_up_with_the_english_ones():
     differences = {}
     for page in PAGES:
         english, chinese = read_page(page), read_page(chinese_name(page))
         if source := re.match(r"---\nsource: (\S+)\n---\n", english):
             page = source[1]
+            if page.endswith(".ipynb"):
+                assert chinese.startswith(english)
+                assert compare_notebook(page, chinese.removeprefix(english)) == []
+                continue
             assert chinese == english.replace(page, chinese_name(page))
         if pairs := compare_pages(page):
             differences[page] = pairs
@@ -240,3 +261,17 @@ def test_differences_are_seen():
         assert CHINESE.count(old) == 1
         differences = compare(CHINESE.replace(old, new))
         assert any(text.startswith(expected) for text in differences), differences
+
+
+def test_differences_of_notebooks_are_seen():
+    notebook = "notebooks/rope_from_two_dimensions.ipynb"
+    chinese = read_page("docs/notebooks/rope_from_two_dimensions.zh.md")
+    for old, new in (
+        ("$R(x, m) = |x|$", "$R(x, m) = x$"),
+        ("47,000", "48,000"),
+        ("`rotary_base`", "`base`"),
+        ("## 2. ", ""),
+        ("abs/2306.15595", "abs/2306.15596"),
+    ):
+        assert chinese.count(old) == 1
+        assert len(compare_notebook(notebook, chinese.replace(old, new))) == 1
