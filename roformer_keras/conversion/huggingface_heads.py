@@ -69,7 +69,7 @@ def _read_tagger(fields, tensors, config):
     is_tagger = fields.get("architectures") == ["RoFormerForTokenClassification"]
     if head is None or labels is None or not is_tagger:
         return None
-    names, order = labels
+    options, order = labels
     if head["tags/bias"].shape != (len(order),):
         return None
 
@@ -81,8 +81,7 @@ def _read_tagger(fields, tensors, config):
         )
 
     head = {path: ordered(tensor) for path, tensor in head.items()}
-    options = {"labels": list(names), "crf": False}
-    return "RoFormerTokenClassifier", options, head
+    return "RoFormerTokenClassifier", {**options, "crf": False}, head
 
 
 def _read_classifier(fields, tensors, config):
@@ -122,11 +121,13 @@ def _dense(tensors, layer, width, outputs=None):
     return {f"{layer}/kernel": kernel.transposed(), f"{layer}/bias": bias}
 
 
-def read_tags(id2label: Any) -> tuple[list[str], list[int]] | None:
-    """Labels of BIO tags, and the place there of each tag in the order here.
+def read_tags(id2label: Any) -> tuple[dict[str, list[str]], list[int]] | None:
+    """Options of a tagger, and the place there of each of its tags here.
+
+    Tags of BIO are given as labels, others as they are.
 
     Args:
-        id2label: of a `config.json`. None is returned if it has no such tags.
+        id2label: of a `config.json`. None is returned if it has no tags.
     """
     tags = _names(id2label)
     if tags is None:
@@ -134,8 +135,8 @@ def read_tags(id2label: Any) -> tuple[list[str], list[int]] | None:
     names = [tag[2:] for tag in tags if tag.startswith("B-")]
     wanted = ["O", *(f"{kind}-{name}" for name in names for kind in "BI")]
     if not names or sorted(wanted) != sorted(tags):
-        return None
-    return names, [tags.index(tag) for tag in wanted]
+        return {"tags": tags}, list(range(len(tags)))
+    return {"labels": names}, [tags.index(tag) for tag in wanted]
 
 
 def _names(id2label, count=None):
@@ -200,8 +201,9 @@ def write_task(checkpoint: Checkpoint) -> dict[str, Any]:
     if model == "RoFormerMultipleChoice":
         fields = {"summary_type": "first", "summary_use_proj": False}
     elif model == "RoFormerTokenClassifier":
-        tags = (f"{kind}-{label}" for label in options["labels"] for kind in "BI")
-        names = ["O", *tags]
+        labels = options.get("labels") or ()
+        tags = (f"{kind}-{label}" for label in labels for kind in "BI")
+        names = list(options.get("tags") or ["O", *tags])
     elif model == "RoFormerTextRegressor":
         fields, names = {"problem_type": "regression"}, _numbered(1)
     elif model == "RoFormerTextClassifier":

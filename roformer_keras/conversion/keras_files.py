@@ -156,7 +156,7 @@ def _check_sizes(saved, head, label, file):
             )
 
     options = saved["model_options"]
-    for name in ("classes", "labels"):
+    for name in ("classes", "labels", "tags"):
         names = options.get(name)
         is_list = isinstance(names, list)
         if names is not None and not (

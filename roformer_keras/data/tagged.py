@@ -51,7 +51,7 @@ class TokenTags:
         Raises:
             ConfigurationError: no name has the number of a tag.
         """
-        tags = name_tags(self.tags, names)
+        tags, is_plain = name_tags(self.tags, names), are_plain(names)
         found: list[str] = []
         blanks = _blanks(self.tokens)
         for token, tag, blank in zip(self.tokens, tags, blanks, strict=True):
@@ -59,8 +59,11 @@ class TokenTags:
                 # A blank within a span belongs to it.
                 kind, _, label = tag.partition("-")
                 is_inside = kind in ("I", "M", "E") and found[-1][2:] == label
-                found.append(f"I-{label}" if is_inside else "O")
-            found += _tags_of(token, tag)
+                inside = f"I-{label}"
+                if is_plain:
+                    is_inside, inside = found[-1] == tag, tag
+                found.append(inside if is_inside else "O")
+            found += [tag] * len(token) if is_plain else _tags_of(token, tag)
         return found
 
 
@@ -109,8 +112,19 @@ def row_tokens(row: Any) -> list | None:
     return row if is_tokens and all(isinstance(one, str) for one in row) else None
 
 
+def are_plain(names: Iterable[str]) -> bool:
+    """True if names of tags are labels: one has no letter of BIO, BIOES or BMES."""
+    return any(not _is_of_scheme(_TAG.fullmatch(name)) for name in names)
+
+
+def _is_of_scheme(match):
+    return match is not None and (match[1] in "Oo") != bool(match[2])
+
+
 def name_tags(tags: Iterable, names: Sequence[str] = ()) -> list[str]:
     """Tags as str, with a large letter and `-` before the label: `b_LOC` is `B-LOC`.
+
+    Plain tags, which are labels themselves, stay what they are.
 
     Args:
         tags: str, or numbers.
@@ -119,7 +133,7 @@ def name_tags(tags: Iterable, names: Sequence[str] = ()) -> list[str]:
     Raises:
         ConfigurationError: no name has the number of a tag.
     """
-    names_found = []
+    names_found, is_plain = [], are_plain(names)
     for tag in tags:
         if is_integer(tag):
             if not 0 <= tag < len(names):
@@ -131,7 +145,7 @@ def name_tags(tags: Iterable, names: Sequence[str] = ()) -> list[str]:
                 )
             tag = names[int(tag)]
         match = _TAG.fullmatch(tag)
-        if match and (match[1] in "Oo") != bool(match[2]):
+        if match is not None and _is_of_scheme(match) and not is_plain:
             tag = match[1].upper() + (f"-{match[2]}" if match[2] else "")
         names_found.append(tag)
     return names_found
@@ -140,7 +154,7 @@ def name_tags(tags: Iterable, names: Sequence[str] = ()) -> list[str]:
 def _tags_of(token, tag):
     """A tag for each character of a token."""
     kind, label, following = tag[:1], tag[1:], len(token) - 1
-    if not following or not label:
+    if not following or label[:1] != "-":
         return [tag] * (following + 1)
     # The first and the last character of a token that begins and ends a span.
     first = {"S": "B", "E": "I"}.get(kind, kind)

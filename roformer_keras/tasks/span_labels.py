@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from roformer_keras.checks import is_integer
-from roformer_keras.data.tagged import TokenTags, name_tags
+from roformer_keras.data.tagged import TokenTags, are_plain, name_tags
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.labels import parse_spans, rounded
 
@@ -148,19 +148,25 @@ def spans_of_tags(
 
     Letters may be small, and tags numbers of `names`. B begins a span, I and M are
     inside, E ends it, S is one by itself. Another letter than B that follows no span of
-    its label begins one, as it does for `seqeval`.
+    its label begins one, as it does for `seqeval`. Where `names` are plain, without
+    such letters, a tag is the label, and neighbours with one tag are one span.
     """
     spans, start, label = [], 0, None
+    is_plain = are_plain(names)
     try:
         tags = name_tags(tags, names)
     except ConfigurationError as error:
         raise ConfigurationError(error.message, row=row, hint=error.hint) from error
     for place, tag in enumerate([*tags, "O"]):
         kind, _, name = tag.partition("-")
+        if is_plain and tag != "O":
+            kind, name = ("I", tag) if tag in names else ("", "")
         if kind not in tuple("BIOMES") or (kind == "O") == bool(name):
             raise ConfigurationError(
-                f"a tag must be O, or one of B, I, M, E and S with a label, such as "
-                f"B-PER; got {tag!r}",
+                f"a tag must be O, or one of {', '.join(names)}, got {tag!r}"
+                if is_plain
+                else "a tag must be O, or one of B, I, M, E and S with a label, such "
+                f"as B-PER; got {tag!r}",
                 row=row,
             )
         if label is not None and (kind in "BOS" or name != label):

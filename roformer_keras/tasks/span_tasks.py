@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from roformer_keras.checks import check_instance, is_integer
-from roformer_keras.data.tagged import TokenTags
+from roformer_keras.data.tagged import TokenTags, are_plain, name_tags
 from roformer_keras.data.texts import one_or_many
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
@@ -34,7 +34,8 @@ class SpanFiles(TaskFiles):
     ) -> Any:
         if not isinstance(value, TokenTags):
             value = parse_spans(value)
-        return as_spans(value, texts[0], None, tags_of(options.get("labels", ())))
+        tags = options.get("tags") or tags_of(options.get("labels", ()))
+        return as_spans(value, texts[0], None, tags)
 
     @classmethod
     def find_names(cls, labels: list, options: Mapping[str, Any]) -> list[str]:
@@ -90,7 +91,7 @@ class SpanTask(TextTask):
         **kwargs: Any,
     ):
         super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
-        self.labels = labels
+        self.labels, self.tags = labels, tags_of(labels)
 
     def make_rows(self, texts: list[tuple[str, ...]]) -> SpanRows:
         return SpanRows(self.text_tokenizer(), texts, self.max_length)
@@ -100,7 +101,7 @@ class SpanTask(TextTask):
         spans = []
         for row, labels in enumerate(y):
             text = rows.texts[row][-1]
-            spans.append(as_spans(labels, text, row, tags_of(self.labels)))
+            spans.append(as_spans(labels, text, row, self.tags))
             for _, _, label in spans[-1]:
                 if label not in self.labels:
                     raise ConfigurationError(
@@ -134,17 +135,24 @@ def tags_of(labels: Sequence[str]) -> list[str]:
     )
 
 
-def checked_labels(labels: Sequence[str] | None) -> list[str]:
-    """Names of spans, each once and without the prefix of a tag."""
+def labels_of(tags: Iterable[str]) -> list[str]:
+    """The labels of the spans that tags make, which are tags or follow a letter."""
+    names = [tag for tag in name_tags(tags) if tag != "O"]
+    is_plain = are_plain(tags)
+    return list(dict.fromkeys(tag if is_plain else tag[2:] for tag in names))
+
+
+def checked_labels(labels: Sequence[str] | None, name: str = "labels") -> list[str]:
+    """Names of spans, each once and without the prefix of a tag; or of tags."""
     if isinstance(labels, str) or not isinstance(labels, Iterable):
-        raise ConfigurationError(f"labels must be a list of names, got {labels!r}")
+        raise ConfigurationError(f"{name} must be a list of names, got {labels!r}")
     labels = list(labels)
     for label in labels:
         if not is_integer(label):
-            check_instance("each of labels", label, str)
+            check_instance(f"each of {name}", label, str)
     labels = [str(label) for label in labels]
     if not labels or len(set(labels)) != len(labels):
-        raise ConfigurationError(f"labels must be different names, got {labels!r}")
+        raise ConfigurationError(f"{name} must be different names, got {labels!r}")
     return labels
 
 

@@ -1,10 +1,12 @@
 """The tokens that spans of a text cover."""
 
+import functools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from roformer_keras.data.rows import Rows
+from roformer_keras.data.tagged import are_plain, name_tags
 from roformer_keras.errors import ConfigurationError, Hint
 from roformer_keras.tasks.span_labels import Span
 
@@ -81,10 +83,38 @@ def offsets_of(tokenizer, text: str) -> np.ndarray:
     return np.array(tokenizer.offsets(text)[1:-1], "int32").reshape(-1, 2)
 
 
+# Letters of a span's tokens -> the same, and what stands in for it in other schemes.
+_LETTERS = {"S": "SBIME", "B": "BISME", "I": "IMBES", "E": "EIMBS"}
+
+
+@functools.lru_cache(maxsize=4096)
+def _numbers_of_span(label: str, count: int, tags: tuple[str, ...]) -> list[int]:
+    """The numbers of the tags of a span of so many tokens, in the scheme of the tags.
+
+    Args:
+        tags: names of all tags, one of which is of the label.
+    """
+    if are_plain(tags):
+        return [tags.index(label)] * count
+    names = name_tags(tags)
+    letters = "S" if count == 1 else f"B{'I' * (count - 2)}E"
+    return [
+        next(
+            names.index(f"{kind}-{label}")
+            for kind in _LETTERS[letter]
+            if f"{kind}-{label}" in names
+        )
+        for letter in letters
+    ]
+
+
 def tags_of_spans(
-    spans: Iterable[tuple[int, int, str]], rows: SpanRows, number: int, tags: dict
+    spans: Iterable[tuple[int, int, str]],
+    rows: SpanRows,
+    number: int,
+    tags: Iterable[str],
 ) -> np.ndarray:
-    """The number of a tag for each token; -1 outside the text.
+    """The number of a tag for each token; -1 outside the text, and if none is `O`.
 
     A span with a token that was cut off is left out. Of two neighbours that share a
     token, such as two words in one of Latin letters, the second begins after it.
@@ -92,12 +122,14 @@ def tags_of_spans(
     Args:
         spans: of one text.
         rows, number: the rows, and which of them the text is.
-        tags: number of each tag.
+        tags: names of all tags.
 
     Raises:
         ConfigurationError: spans overlap, or a span has no token of its own.
     """
-    numbers = np.where(rows.offsets(number)[:, 0] >= 0, tags["O"], -1).astype("int32")
+    tags = tuple(tags)
+    outside = tags.index("O") if "O" in tags else -1
+    numbers = np.where(rows.offsets(number)[:, 0] >= 0, outside, -1).astype("int32")
     end_before = 0
     for start, end, label in sorted(spans):
         tokens = rows.tokens_of(number, start, end)
@@ -111,7 +143,7 @@ def tags_of_spans(
                 hint="use RoFormerSpanExtractor, which finds nested spans",
             )
         end_before = end
-        if numbers[first] != tags["O"]:
+        if numbers[first] != outside:
             # Part of the neighbour's last token.
             first += 1
         if first > last:
@@ -124,6 +156,5 @@ def tags_of_spans(
                     "RoFormerSpanExtractor"
                 ),
             )
-        numbers[first] = tags[f"B-{label}"]
-        numbers[first + 1 : last + 1] = tags[f"I-{label}"]
+        numbers[first : last + 1] = _numbers_of_span(label, last + 1 - first, tags)
     return numbers

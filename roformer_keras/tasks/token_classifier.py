@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from roformer_keras.checks import check_flag, check_number
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import ConditionalRandomField, TagAccuracy
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.heads import dense_head, sequence_of
@@ -15,6 +16,7 @@ from roformer_keras.tasks.span_labels import spans_of_tags
 from roformer_keras.tasks.span_tasks import (
     SpanTask,
     checked_labels,
+    labels_of,
     tags_of,
     text_tokens,
 )
@@ -25,26 +27,31 @@ from roformer_keras.types import Texts
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class RoFormerTokenClassifier(SpanTask):
-    """Finds spans that do not overlap, by a tag of BIO for each token.
+    """Finds spans that do not overlap, by a tag for each token.
 
     Args:
         backbone, tokenizer, max_length: as in `TextTask`.
-        labels: sequence of str. Names of spans, as `["LOC", "PER"]`.
+        labels: sequence of str. Names of spans, as `["LOC", "PER"]`, each with two
+            tags of BIO. Not needed with `tags`.
         crf: bool. Whether tags are predicted together, by a conditional random field.
         crf_rate: float above 0. Learning rate of the field's transitions, relative to
             other weights; see `ConditionalRandomField`.
+        tags: sequence of str. All tags by number, where they are not those of BIO in
+            the order of `labels`: `O` and a letter with a label, as in BIOES and BMES;
+            or plain labels, such as parts of speech, where neighbouring tokens with one
+            tag are one span.
         kwargs: as in `keras.Model`, such as `name`.
 
     Labels of a text are spans `(start, end, label)` in characters, dicts of these, or a
-    BIO tag for each of its characters. Blanks at the edges of a span are ignored, and a
+    tag for each of its characters. Blanks at the edges of a span are ignored, and a
     span that was cut off is left out.
 
     Call arguments:
         inputs: as `RoFormerBackbone` takes them.
 
     Returns:
-        float32 `(batch, length, 1 + 2 * labels)`: scores of the tags; with a field -inf
-        outside the text. `extract` gives a list of `Span` a text; the score of a span
+        float32 `(batch, length, tags)`: scores of the tags; with a field -inf outside
+        the text. `extract` gives a list of `Span` a text; the score of a span
         is the mean probability of its tags, without transitions.
 
     Raises:
@@ -69,22 +76,31 @@ class RoFormerTokenClassifier(SpanTask):
         crf: bool = False,
         crf_rate: float = 100.0,
         max_length: int = 512,
+        tags: Sequence[str] | None = None,
         **kwargs: Any,
     ):
-        labels = checked_labels(labels)
+        names = None if tags is None else checked_labels(tags, "tags")
+        if names is None or labels is not None:
+            labels = checked_labels(labels)
+        if names is not None and not set(labels or ()) <= {*labels_of(names)}:
+            raise ConfigurationError(
+                f"labels must be those of tags, {labels_of(names)}, got {labels!r}"
+            )
+        labels = labels_of(names) if names else labels or []
         check_flag("crf", crf)
         check_number("crf_rate", crf_rate, above=0)
-        tags = tags_of(labels)
-        scores = dense_head(backbone, len(tags), "tags")(sequence_of(backbone))
+        names = names or tags_of(labels)
+        scores = dense_head(backbone, len(names), "tags")(sequence_of(backbone))
         field = None
         if crf:
             field = ConditionalRandomField(crf_rate, dtype="float32", name="crf")
             scores = field(scores, text_tokens(backbone, tokenizer))
         super().__init__(backbone, tokenizer, labels, scores, max_length, **kwargs)
-        self.tags, self.crf, self.crf_rate = tags, field, crf_rate
+        self.tags, self.crf, self.crf_rate = names, field, crf_rate
 
     def preset_options(self) -> dict[str, Any]:
-        return {**super().preset_options(), "crf": self.crf is not None}
+        tags = None if self.tags == tags_of(self.labels) else self.tags
+        return {**super().preset_options(), "crf": self.crf is not None, "tags": tags}
 
     def default_loss(self) -> keras.losses.Loss | Callable:
         if self.crf is not None:
@@ -97,9 +113,8 @@ class RoFormerTokenClassifier(SpanTask):
         return [TagAccuracy(name="accuracy")]
 
     def make_targets(self, y: Texts, rows: SpanRows) -> Any:
-        numbers = {tag: number for number, tag in enumerate(self.tags)}
         return [
-            tags_of_spans(spans, rows, row, numbers)
+            tags_of_spans(spans, rows, row, self.tags)
             for row, spans in enumerate(self.spans_of(y, rows))
         ]
 
@@ -133,5 +148,5 @@ class RoFormerTokenClassifier(SpanTask):
             ]
             yield [
                 rows.span(number, first, end - 1, label, best[place, first:end].mean())
-                for first, end, label in spans_of_tags(names)
+                for first, end, label in spans_of_tags(names, None, self.tags)
             ]

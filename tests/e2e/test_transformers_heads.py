@@ -35,7 +35,6 @@ SHAPES = {
     "causal": {"is_decoder": True, "hidden_act": "relu", "layer_norm_eps": 1e-3},
     "wide": {"hidden_size": 96, "num_hidden_layers": 4, "hidden_act": "silu"},
 }
-POS = ["n", "v", "ns", "m", "w"]
 
 
 def labels(*names):
@@ -59,6 +58,31 @@ HEADS = {
         "RoFormerTextClassifier",
     ),
     "number": ("SequenceClassification", {"num_labels": 1}, "RoFormerTextRegressor"),
+    "tags": (
+        "TokenClassification",
+        labels("B-LOC", "I-LOC", "O", "B-PER", "I-PER"),
+        "RoFormerTokenClassifier",
+    ),
+    "parts of speech": (
+        "TokenClassification",
+        labels("n", "v", "ns", "m", "w"),
+        "RoFormerTokenClassifier",
+    ),
+    "plain labels": (
+        "TokenClassification",
+        labels("PER", "O", "LOC"),
+        "RoFormerTokenClassifier",
+    ),
+    "bioes": (
+        "TokenClassification",
+        labels("O", *(f"{kind}-LOC" for kind in "BIES")),
+        "RoFormerTokenClassifier",
+    ),
+    "unnamed tags": (
+        "TokenClassification",
+        {"num_labels": 4},
+        "RoFormerTokenClassifier",
+    ),
 }
 CASES = [(head, shape) for shape in SHAPES for head in HEADS]
 INPUTS = ("token_ids", "attention_mask", "segment_ids")
@@ -99,6 +123,10 @@ for number, (name, kind, fields) in enumerate(job["models"]):
     roles = [role for role in roles if role in outputs]
     outputs = np.stack([outputs[role].numpy() for role in roles], -1)
     arrays[name] = outputs[..., 0] if len(roles) == 1 else outputs
+    if "id2label" in fields:
+        # Tags of BIO are written in another order.
+        names = fields["id2label"].values()
+        arrays[name] = arrays[name][..., [model.config.label2id[own] for own in names]]
 np.savez(folder / f"{task}.npz", **arrays)
 """
 
@@ -132,6 +160,9 @@ def scores(model, head):
     rows = draw_inputs()
     inputs = {name: rows[name] for name in ("token_ids", "segment_ids")}
     (found,) = outputs(model, inputs).values()
+    names = HEADS[head][1].get("id2label")
+    if hasattr(model, "tags") and names is not None:
+        return found[..., [model.tags.index(name) for name in names.values()]]
     return found
 
 

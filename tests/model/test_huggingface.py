@@ -76,6 +76,28 @@ def test_a_tagger_answers_as_in_transformers():
     assert np.abs(found - expected).max() <= 1e-5
 
 
+def test_a_tagger_of_other_tags_keeps_their_order(tmp_path):
+    for name, tags, labels in (
+        ("unnamed", [f"LABEL_{n}" for n in range(5)], None),
+        ("speech", ["n", "v", "ns", "m", "w"], None),
+        ("plain", ["PER", "O", "LOC", "ORG", "X"], ["PER", "LOC", "ORG", "X"]),
+        ("bioes", ["O", "B-LOC", "I-LOC", "E-LOC", "S-LOC"], ["LOC"]),
+    ):
+        (tmp_path / name).mkdir()
+        fields = {"id2label": {str(number): tag for number, tag in enumerate(tags)}}
+        source = changed("tagger", tmp_path / name, fields)
+        model = roformer_keras.load_model(source)
+        assert type(model) is RoFormerTokenClassifier
+        assert (model.tags, model.labels) == (tags, labels or tags)
+        there = tmp_path / name / "there"
+        convert(source, there, format="huggingface", verbose=0)
+        written = json.loads((there / "config.json").read_text(encoding="utf-8"))
+        assert written["id2label"] == fields["id2label"]
+        assert_same(tensors_of(there), tensors_of(source))
+    (found,) = outputs(model, INPUTS).values()
+    assert np.abs(found - GOLDEN["tagger/logits"]).max() <= 1e-5
+
+
 def test_an_answerer_scores_places_as_in_transformers():
     model = roformer_keras.load_model(FOLDER / "answerer")
     assert type(model) is RoFormerQuestionAnswerer
@@ -172,11 +194,12 @@ def test_a_causal_tagger_and_answerer_keep_their_attention(tmp_path):
                 assert checkpoint.left_out == ()
 
 
-def test_a_tagger_without_bio_tags_or_vocabulary_is_its_backbone(tmp_path):
+def test_a_tagger_without_names_of_tags_or_vocabulary_is_its_backbone(tmp_path):
     labels = {str(n): f"LABEL_{n}" for n in range(5)}
     for number, fields in enumerate(
         [
-            {"id2label": labels},
+            {"id2label": {**labels, "0": "LABEL_1"}},
+            {"id2label": {**labels, "0": " "}},
             {"id2label": {**labels, "0": [1]}},
             {"id2label": [1]},
             {"architectures": 3},

@@ -55,7 +55,11 @@ OPTIONS = {
         {"classes": ["a", "b"], "pooling": "mean"},
         {"classes": ["a", "b"], "head_activation": "gelu"},
     ],
-    "RoFormerTokenClassifier": [{"labels": ["X"]}, {"labels": ["X"], "crf": True}],
+    "RoFormerTokenClassifier": [
+        {"labels": ["X"]},
+        {"labels": ["X"], "crf": True},
+        {"tags": ["n", "v", "m"]},
+    ],
     "RoFormerSpanExtractor": [{"labels": ["X", "Y"]}],
 }
 

@@ -11,6 +11,7 @@ from sources import weights
 
 from roformer_keras import RoFormerTokenizer
 from roformer_keras.data.files import read_table
+from roformer_keras.data.tagged import TokenTags, join_tokens
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.span_extractor import RoFormerSpanExtractor
 from roformer_keras.tasks.span_labels import Span, as_spans, spans_of_tags
@@ -82,6 +83,57 @@ def test_spans_of_tags():
         ("E-A O M-A E-A I-B", [(0, 1, "A"), (2, 4, "A"), (4, 5, "B")]),
     ):
         assert spans_of_tags(tags.split()) == expected, tags
+    for tags, names, expected in (
+        ("n n v O n", "n v O", [(0, 2, "n"), (2, 3, "v"), (4, 5, "n")]),
+        # Parts of speech that are letters of a scheme, and `o`, which is no `O`.
+        (
+            "m m o b-x B",
+            "m o b-x B n",
+            [(0, 2, "m"), (2, 3, "o"), (3, 4, "b-x"), (4, 5, "B")],
+        ),
+        ("b_A i_A O", "O b_A i_A", [(0, 2, "A")]),
+    ):
+        assert spans_of_tags(tags.split(), None, names.split()) == expected, tags
+    with pytest.raises(ConfigurationError, match="must be O, or one of n, v, got 'x'"):
+        spans_of_tags(["n", "x"], 3, ["n", "v"])
+
+
+def test_plain_tags_of_tokens_and_other_schemes():
+    words = TokenTags(("New", "York", "is", "big"), ("ns", "ns", "v", "a"))
+    names = ["v", "a", "ns"]
+    text = join_tokens(words.tokens)
+    spans = [(0, 8, "ns"), (9, 11, "v"), (12, 15, "a")]
+    assert as_spans(words, text, 0, names) == spans
+    model = RoFormerTokenClassifier.from_preset(CHARACTER, tags=names, num_layers=1)
+    assert (model.tags, model.labels) == (names, names)
+    rows = model.make_rows([("她在北京",)])
+    (targets,) = model.make_targets([[(1, 2, "v"), (2, 4, "ns")]], rows)
+    # Without a tag for what is outside, it is not learned.
+    assert list(targets) == [-1, -1, 0, 2, 2, -1]
+    scores = np.zeros((1, 6, 3), "float32")
+    scores[0, range(6), [0, 1, 0, 2, 2, 0]] = 5
+    (found,) = model._find_spans(scores, rows, np.array([0]))
+    assert [(one.start, one.end, one.label) for one in found] == [
+        (0, 1, "a"),
+        (1, 2, "v"),
+        (2, 4, "ns"),
+    ]
+    for scheme, expected in (
+        ("B-A M-A E-A S-A O", [3, 0, 1, 2]),
+        ("O B-A I-A E-A S-A", [4, 1, 2, 3]),
+        ("O I-A", [1, 1, 1, 1]),
+        ("O B-A I-A", [1, 1, 2, 2]),
+        ("O A", [1, 1, 1, 1]),
+    ):
+        numbers = tags_of_spans([(0, 1, "A"), (1, 4, "A")], rows, 0, scheme.split())
+        assert list(numbers[1:5]) == expected, scheme
+    for options, message in (
+        ({"tags": ["n", "n"]}, "tags must be different names"),
+        ({"tags": ["n", "v"], "labels": ["x"]}, "labels must be those of tags"),
+        ({}, "labels must be a list of names, got None"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            RoFormerTokenClassifier.from_preset(CHARACTER, **options)
 
 
 @pytest.mark.parametrize("source", [CHARACTER, WORD], ids=lambda path: path.stem)
