@@ -22,6 +22,7 @@ from .models import RoFormerSeq2Seq as RoFormerSeq2Seq
 from .models import RoFormerSim as RoFormerSim
 from .tasks import RoFormerMultipleChoice as RoFormerMultipleChoice
 from .tasks import RoFormerQuestionAnswerer as RoFormerQuestionAnswerer
+from .tasks import RoFormerRelationExtractor as RoFormerRelationExtractor
 from .tasks import RoFormerSentenceEncoder as RoFormerSentenceEncoder
 from .tasks import RoFormerSpanExtractor as RoFormerSpanExtractor
 from .tasks import RoFormerTextClassifier as RoFormerTextClassifier

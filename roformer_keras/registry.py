@@ -105,6 +105,7 @@ TASKS = {
         "RoFormerTokenClassifier", (1,), pipeline_tag="token-classification"
     ),
     "span-extraction": Task("RoFormerSpanExtractor", (1,)),
+    "relation-extraction": Task("RoFormerRelationExtractor", (1,)),
     "question-answering": Task(
         "RoFormerQuestionAnswerer", (2,), pipeline_tag="question-answering"
     ),

@@ -185,6 +185,14 @@ def _arrow_type(name, values):
         "labels": pyarrow.list_(string),
         "answer": pyarrow.struct(span),
         "spans": structs([("label", string), *span]),
+        "relations": structs(
+            [
+                ("subject", pyarrow.struct(span)),
+                ("predicate", string),
+                ("object", pyarrow.struct(span)),
+                ("score", number),
+            ]
+        ),
         "outputs": structs([("text", string), ("score", number)]),
         "masks": pyarrow.list_(structs(mask)),
     }

@@ -148,8 +148,8 @@ class OnnxGraph:
     def reshaped(self, x: str, *sizes: int) -> str:
         return self.node("Reshape", x, np.array(sizes))
 
-    def concatenated(self, *xs: Any) -> str:
-        return self.node("Concat", *xs, axis=-1)
+    def concatenated(self, *xs: Any, axis: int = -1) -> str:
+        return self.node("Concat", *xs, axis=axis)
 
     def neighbours(self, x: str) -> tuple[str, str]:
         end, two, first = np.array([2**31 - 1]), np.array([2]), np.array([0])

@@ -172,9 +172,9 @@ class OpenVINOGraph:
         """Sizes of 0 stay, one of -1 is what is left."""
         return self.op.reshape(x, np.array(sizes), True)
 
-    def concatenated(self, *xs: Any) -> Any:
-        """One after the other, along the last axis."""
-        return self.op.concat(list(xs), -1)
+    def concatenated(self, *xs: Any, axis: int = -1) -> Any:
+        """One after the other, along an axis."""
+        return self.op.concat(list(xs), axis)
 
     def neighbours(self, x: Any) -> tuple[Any, Any]:
         """Every second row of `(rows, features)`: from the first; from the second."""

@@ -6,6 +6,8 @@ from .registry import TASKS as TASKS
 from .registry import Task as Task
 from .registry import TaskObjective as TaskObjective
 from .registry import TaskOptions as TaskOptions
+from .relation_extractor import Relation as Relation
+from .relation_extractor import RoFormerRelationExtractor as RoFormerRelationExtractor
 from .sentence_encoder import RoFormerSentenceEncoder as RoFormerSentenceEncoder
 from .span_extractor import RoFormerSpanExtractor as RoFormerSpanExtractor
 from .span_labels import Span as Span

@@ -390,6 +390,38 @@ class CharacterTags(Baseline):
         ]
 
 
+class CharacterTriples(CharacterTags):
+    """All pairs of subjects and objects of a predicate, by their most frequent tags."""
+
+    name = "subjects and objects by the most frequent tag of each character"
+
+    def __init__(self):
+        super().__init__(nested=True)
+
+    def fit(self, texts, expected):
+        spans = []
+        for (text,), triples in zip(texts, expected, strict=True):
+            places = {
+                (text.lower().find(entity), len(entity), f"{predicate}/{role}")
+                for *entities, predicate in triples
+                for role, entity in enumerate(entities)
+            }
+            spans.append([(at, at + size, tag) for at, size, tag in places if at >= 0])
+        return super().fit(texts, spans)
+
+    def answer(self, learned, texts):
+        return [
+            [
+                (subject.text.lower(), entity.text.lower(), subject.label[:-2])
+                for subject in spans
+                for entity in spans
+                if subject.label.endswith("/0")
+                and entity.label == f"{subject.label[:-1]}1"
+            ]
+            for spans in super().answer(learned, texts)
+        ]
+
+
 def _is_finite(value):
     return isinstance(value, float) and math.isfinite(value)
 

@@ -218,12 +218,18 @@ class NumberMeasure(Measure):
 
 
 class SpanMeasure(Measure):
-    """Spans of each text: `(start, end, label)` are expected, `Span`s found.
+    """Spans of each text: `(start, end, label)` are expected, `Span`s or these found.
 
     A right span has both ends and the label. The report has `precision`, `recall` and
     `f1` over all spans, equal to `seqeval` on the tags of spans that do not overlap;
     `macro_f1`, and `classes` as in `ClassMeasure`.
+
+    Args:
+        wrong: name of the number of wrong spans of a row.
     """
+
+    def __init__(self, wrong: str = "wrong_spans"):
+        self.wrong = wrong
 
     def report(self, expected, found):
         there, predicted, right = (
@@ -282,7 +288,7 @@ class SpanMeasure(Measure):
             lambda row: {
                 "expected": [list(span) for span in sorted(there[row])],
                 "predicted": [list(span) for span in sorted(predicted[row])],
-                "wrong_spans": int(wrong[row]),
+                self.wrong: int(wrong[row]),
             },
         )
 
@@ -524,7 +530,13 @@ def _correlation(one, other, weights):
 def _span_sets(expected: Iterable, found: Iterable) -> list[list[set]]:
     """The spans of each text that are expected, found, and both."""
     there = [{tuple(span) for span in row} for row in expected]
-    predicted = [{(span.start, span.end, span.label) for span in row} for row in found]
+    predicted = [
+        {
+            span if isinstance(span, tuple) else (span.start, span.end, span.label)
+            for span in row
+        }
+        for row in found
+    ]
     right = [one & other for one, other in zip(there, predicted, strict=True)]
     return [there, predicted, right]
 

@@ -14,7 +14,7 @@ from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.initializers import initializer
 from roformer_keras.tasks.heads import sequence_of
 from roformer_keras.tasks.span_tasks import SpanTask, checked_labels, text_tokens
-from roformer_keras.tasks.spans import SpanRows
+from roformer_keras.tasks.spans import SpanRows, padded_spans
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Texts
 
@@ -105,12 +105,7 @@ class RoFormerSpanExtractor(SpanTask):
     def batch_targets(
         self, targets: Any, numbers: Sequence[int] | np.ndarray, inputs: dict[str, Any]
     ) -> np.ndarray:
-        # Equal for all batches: Keras takes a size for fixed if the first two agree.
-        count = max(1, *map(len, targets))
-        targets_of_batch = np.full((len(numbers), count, 3), -1)
-        for place, number in enumerate(numbers):
-            targets_of_batch[place, : len(targets[number])] = targets[number]
-        return targets_of_batch.astype("int32")
+        return padded_spans(targets, numbers)
 
     def _find_spans(self, outputs, rows, numbers):
         outputs = ops.convert_to_numpy(outputs)

@@ -108,6 +108,23 @@ def _numbers_of_span(label: str, count: int, tags: tuple[str, ...]) -> list[int]
     ]
 
 
+def padded_spans(
+    targets: Sequence[np.ndarray], numbers: Sequence[int] | np.ndarray
+) -> np.ndarray:
+    """Spans of some rows as `SpanCrossentropy` takes them: int32 `(rows, spans, 3)`.
+
+    Args:
+        targets: rows `(head, start, end)` of each text.
+        numbers: of the texts.
+    """
+    # Equal for all batches: Keras takes a size for fixed if the first two agree.
+    count = max(1, *map(len, targets))
+    padded = np.full((len(numbers), count, 3), -1, "int32")
+    for place, number in enumerate(numbers):
+        padded[place, : len(targets[number])] = targets[number]
+    return padded
+
+
 def tags_of_spans(
     spans: Iterable[tuple[int, int, str]],
     rows: SpanRows,
