@@ -48,6 +48,17 @@ NESTED = "".join(
         {"text": "在上海工作", "label": [{"start": 1, "end": 3, "label": "地"}]},
     )
 )
+RELATIONS = "".join(
+    json.dumps({"text": text, "spo_list": triples}, ensure_ascii=False) + "\n"
+    for text, triples in (
+        ("她在北京大学", [["她", "学校", "北京大学"], ["北京大学", "地", "北京"]]),
+        ("我们学习", []),
+        (
+            "在上海工作",
+            [{"subject": "上海", "predicate": "地", "object": {"@value": "工作"}}],
+        ),
+    )
+)
 QUESTIONS = "".join(
     json.dumps(row, ensure_ascii=False) + "\n"
     for row in (

@@ -20,6 +20,7 @@ from roformer_keras import (
     RoFormerMaskedLM,
     RoFormerMultipleChoice,
     RoFormerQuestionAnswerer,
+    RoFormerRelationExtractor,
     RoFormerSentenceEncoder,
     RoFormerSeq2Seq,
     RoFormerSim,
@@ -35,7 +36,7 @@ from roformer_keras.generation import ServedGenerator
 from roformer_keras.generation.generate import Scored
 from roformer_keras.models.fill_mask import MaskCandidate
 from roformer_keras.models.preset import PresetModel
-from roformer_keras.tasks import Span
+from roformer_keras.tasks import Relation, Span
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.training.bleu import Bleu
 from roformer_keras.training.evaluate import Seq2SeqEvaluation
@@ -152,6 +153,8 @@ def classify() -> None:
 def find() -> None:
     extractor = RoFormerSpanExtractor.from_preset("roformer-char", labels=["LOC"])
     assert_type(extractor.extract(TEXTS), list[list[Span]])
+    relations = RoFormerRelationExtractor.from_preset("roformer-char", labels=["在"])
+    assert_type(relations.extract(TEXTS), list[list[Relation]])
     tagger = RoFormerTokenClassifier.from_preset("roformer-char", labels=["LOC"])
     assert_type(tagger.extract(iter(TEXTS)), Iterator[list[Span]])
     answerer = RoFormerQuestionAnswerer.from_preset("roformer-char")

@@ -24,6 +24,7 @@ TASKS = {
     "RoFormerTripletRanker": ({}, 3),
     "RoFormerTokenClassifier": ({"labels": ["地"], "crf": True}, 1),
     "RoFormerSpanExtractor": ({"labels": ["地", "人"], "head_dim": 8}, 1),
+    "RoFormerRelationExtractor": ({"labels": ["在", "是"], "head_dim": 8}, 1),
     "RoFormerQuestionAnswerer": ({}, 2),
     "RoFormerMultipleChoice": ({}, 2),
 }

@@ -47,6 +47,8 @@ class Relation:
         >>> relation = tasks.Relation(subject, "作者", author, 1.5)
         >>> relation.to_json()["object"]
         {'start': 3, 'end': 6, 'text': '司马迁', 'score': 1.5}
+
+    Source: https://kexue.fm/archives/8888
     """
 
     subject: Span

@@ -32,9 +32,10 @@ SCRIPTS = ROOT / "docs" / "coming-from-bert4keras.md"
 SHIPPED = ROOT / "roformer_keras" / "checkpoints"
 RELEASED = "chinese_roformer-sim-char-ft_L-12_H-768_A-12.zip"
 PAGES = (
-    *("README.md", "docs/quick-start.md", "docs/loading.md", "docs/generation.md"),
-    *("docs/fine-tuning.md", "docs/fine-tuning/classification.md"),
-    *("docs/fine-tuning/questions.md", "docs/fine-tuning/sentence-vectors.md"),
+    *("README.md", "docs/quick-start.md", "docs/loading.md"),
+    *("docs/generation.md", "docs/fine-tuning/classification.md"),
+    *("docs/fine-tuning/relation-extraction.md", "docs/fine-tuning/questions.md"),
+    *("docs/fine-tuning/sentence-vectors.md", "docs/fine-tuning.md"),
     *("docs/fine-tuning/tags-and-spans.md", "docs/pretraining.md"),
     *("docs/encoder-decoder.md", "docs/linear-attention.md", "docs/many-texts.md"),
     *("docs/engines.md", "docs/exporting.md", "docs/verification.md", "docs/faq.md"),
@@ -81,6 +82,7 @@ def folder(tmp_path, monkeypatch):
     data.mkdir(parents=True)
     for path in (ROOT / "notebooks" / "data").glob("*.gz"):
         end, limit = ("\n\n", 160) if ".bio" in path.name else ("\n", 40)
+        limit = 120 if ".jsonl" in path.name else limit
         rows = gzip.decompress(path.read_bytes()).decode("utf-8").split(end)
         text = end.join(first_short(rows, limit, 32)) + "\n"
         (data / path.name).write_bytes(gzip.compress(text.encode("utf-8")))

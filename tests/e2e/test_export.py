@@ -150,6 +150,7 @@ def test_scores_of_choices_are_those_of_rows(tmp_path):
 EXPORTED_TASKS = {
     "RoFormerTokenClassifier": {"labels": ["人", "地"], "crf": True},
     "RoFormerSpanExtractor": {"labels": ["人", "地"]},
+    "RoFormerRelationExtractor": {"labels": ["在", "是"]},
     "RoFormerQuestionAnswerer": {},
 }
 

@@ -18,6 +18,7 @@ from finetuning_cases import (
     NESTED,
     PAIRS,
     QUESTIONS,
+    RELATIONS,
     REVIEWS,
     TRIPLETS,
     lines,
@@ -58,6 +59,7 @@ CASES = {
     "triplets": ("triplet-ranking", "a.tsv", TRIPLETS),
     "tags": ("token-classification", "a.bio", NER),
     "spans": ("span-extraction", "a.jsonl", NESTED),
+    "relations": ("relation-extraction", "a.jsonl", RELATIONS),
     "answers": ("question-answering", "a.jsonl", QUESTIONS),
     "choices": ("multiple-choice", "a.csv", CHOICES),
 }
@@ -71,6 +73,7 @@ SHOWN = {
     "triplets": (CLASSES, "first second third label probabilities"),
     "tags": (SPANS, "text spans"),
     "spans": (SPANS, "text spans"),
+    "relations": (SPANS, "text relations"),
     "answers": ("exact_match f1", "first second answer"),
     "choices": ("accuracy", CHOSEN),
 }
@@ -82,6 +85,7 @@ CHANGES = {
     "triplets": {"max_length": 16},
     "tags": {"options": {"crf": True}},
     "spans": {"options": {"head_dim": 8}},
+    "relations": {"options": {"head_dim": 8}, "fields": ["text", "spo_list"]},
     "answers": {"fields": ["question", "context", "answer"]},
 }
 # One has a picture of each kind, and the others need not draw theirs.

@@ -71,6 +71,14 @@ TASKS = {
         False,
     ),
     "spans": ("SpanExtractor", {"labels": ["甲", "乙"]}, SINGLES, SPANS, False, False),
+    "relations": (
+        "RelationExtractor",
+        {"labels": ["甲"]},
+        SINGLES,
+        [[(text[0], "甲", text[1])] for text in SINGLES],
+        False,
+        False,
+    ),
     "answers": (
         "QuestionAnswerer",
         {},

@@ -62,6 +62,7 @@ CASES = {
     ),
     "tokens": ("RoFormerTokenClassifier", {"labels": ["X"]}, method("extract")),
     "spans": ("RoFormerSpanExtractor", {"labels": ["X"]}, method("extract")),
+    "relations": ("RoFormerRelationExtractor", {"labels": ["X"]}, method("extract")),
     "answer": ("RoFormerQuestionAnswerer", {}, method("answer", PAIRS)),
     "choose": (
         "RoFormerMultipleChoice",
@@ -85,7 +86,9 @@ SIM_CASES = {"encode": method("encode"), "similarity": similar}
 def flat(value):
     """The numbers of an answer, and what else is in it."""
     leaves = keras.tree.flatten(value)
-    leaves = keras.tree.flatten([vars(x) if isinstance(x, Span) else x for x in leaves])
+    kinds = Span, Relation
+    parts = [x.to_json() if isinstance(x, kinds) else x for x in leaves]
+    leaves = keras.tree.flatten(parts)
     numbers = [np.ravel(x) for x in leaves if not isinstance(x, str) and x is not None]
     return np.concatenate([*numbers, [0.0]]), [x for x in leaves if isinstance(x, str)]
 

@@ -61,6 +61,7 @@ OPTIONS = {
         {"tags": ["n", "v", "m"]},
     ],
     "RoFormerSpanExtractor": [{"labels": ["X", "Y"]}],
+    "RoFormerRelationExtractor": [{"labels": ["X", "Y"]}],
 }
 
 

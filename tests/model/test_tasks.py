@@ -142,6 +142,7 @@ CASES = [
     ("TokenClassifier", {"labels": ["甲"], "crf": True}, 1),
     ("TokenClassifier", {"tags": ["n", "v"], "crf": True}, 1),
     ("SpanExtractor", {"labels": ["甲", "乙"], "head_dim": 8}, 1),
+    ("RelationExtractor", {"labels": ["甲", "乙"], "head_dim": 8}, 1),
     ("QuestionAnswerer", {}, 2),
     ("MultipleChoice", {"pooling": "mean"}, 2),
 ]

@@ -293,6 +293,11 @@ def calls(folder):
             {"labels": ["a"]},
             {"labels": "names", "max_length": "integer"},
         ),
+        (
+            "RoFormerRelationExtractor",
+            {"labels": ["a"]},
+            {"labels": "names", "max_length": "integer"},
+        ),
         ("RoFormerMultipleChoice", {}, options),
         ("RoFormerTripletRanker", {}, options),
         ("RoFormerTextRegressor", {}, options),

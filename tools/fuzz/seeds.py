@@ -37,6 +37,7 @@ TASKS = {
     "RoFormerTextClassifier": {"classes": ["坏", "好"]},
     "RoFormerTokenClassifier": {"labels": ["人", "地"]},
     "RoFormerSpanExtractor": {"labels": ["人", "地"]},
+    "RoFormerRelationExtractor": {"labels": ["在"]},
     "RoFormerQuestionAnswerer": {},
     "RoFormerSentenceEncoder": {},
     "RoFormerTextRegressor": {},
@@ -208,6 +209,7 @@ TABLES = {
 }
 LABELLED = {
     "spans.jsonl": '{"text": "今天我", "label": [[0, 2, "人"]]}\n',
+    "relations.jsonl": '{"text": "今天我", "label": [["今", "在", "我"]]}\n',
     "answers.jsonl": '{"first": "谁?", "second": "我在", "label": "我"}\n',
     "pairs.tsv": "first\tsecond\tlabel\n今\t天\t1\n我\t你\t0\n",
     "triplets.tsv": "first\tsecond\tthird\n今\t天\t我\n",
