@@ -15,7 +15,7 @@ from roformer_keras.engines.forward import ModelProgram
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.inference import ENGINES, inference_of, run_model
 from roformer_keras.models.embedding import embed
-from roformer_keras.tasks.span_labels import Span
+from roformer_keras.tasks import Relation, Span
 from roformer_keras.verbs.registry import VERBS
 
 TEXTS = GOOD[:2] + BAD[:1]
