@@ -43,7 +43,7 @@ PARTS = {
     ),
     "step": ("finetune", ()),
     "long": ("long", ()),
-    "serve": ("serve", ("--parts", "lines", "small", "--seconds", "2")),
+    "serve": ("serve", ("--parts", "lines", "small", "fair", "--seconds", "2")),
     "load": ("encode", ("--parts", "load")),
     "scripts": ("scripts", ()),
 }

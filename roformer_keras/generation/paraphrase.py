@@ -17,6 +17,9 @@ from roformer_keras.generation.prompts import (
 )
 from roformer_keras.types import Engine, Verbose
 
+# Texts that are encoded between two calls of `on_step`.
+_COMPARED_TOGETHER = 4
+
 
 @overload
 def paraphrase(
@@ -102,11 +105,8 @@ def paraphrase(
         _candidates(model, *pair) for pair in zip(rows, written, strict=True)
     ]
     pairs = zip(rows, candidates_by_text, strict=True)
-    vectors = model.encode(
-        [one for own, others in pairs for one in (own, *others)],
-        verbose=0,
-        engine=engine,
-    )
+    texts = [one for own, others in pairs for one in (own, *others)]
+    vectors = _vectors(model, texts, engine, on_step)
     ends = np.cumsum([1 + len(candidates) for candidates in candidates_by_text])
     ranked = []
     for candidates, part in zip(
@@ -136,6 +136,20 @@ def masked(model: Any, text: str, positions: Sequence[int]) -> str | list[int]:
             )
         ids[position] = model.text_tokenizer().mask_id
     return ids
+
+
+def _vectors(model, texts, engine, on_step):
+    """The vectors of texts; those of a few at a time if there is work in between."""
+    if on_step is None:
+        return model.encode(texts, verbose=0, engine=engine)
+    vectors = np.zeros((len(texts), model.config.hidden_dim), "float32")
+    order = np.argsort([len(text) for text in texts], kind="stable")
+    for at in range(0, len(texts), _COMPARED_TOGETHER):
+        numbers = order[at : at + _COMPARED_TOGETHER]
+        some = [texts[number] for number in numbers]
+        vectors[numbers] = model.encode(some, verbose=0, engine=engine)
+        on_step()
+    return vectors
 
 
 def _candidates(model, text, written):

@@ -20,8 +20,6 @@ from roformer_keras.generation.choosing import check_finite, choose_next
 from roformer_keras.generation.options import Prompt, RowState
 from roformer_keras.types import TensorLike
 
-# Steps after which a search looks at the rows.
-_STEPS = 8
 # Added to the score of a key that is hidden.
 _HIDDEN = -1e9
 
@@ -157,8 +155,8 @@ class StatefulDecoder:
         return chosen[:, :done], scores[:, :done].astype("float32"), logits, rows
 
     def room(self, state: StatefulState) -> int:
-        """As `Decoder.room`."""
-        return _STEPS
+        """As `Decoder.room`: one step, after which a server may do other work."""
+        return 1
 
     def select(self, state: StatefulState, rows: np.ndarray) -> None:
         """As `Decoder.select`. The memory changes with the next step."""

@@ -111,6 +111,7 @@ class _Routes:
             self._options.turn_tokens,
             self._options.batch_wait / 1000,
             self._metrics.observe_batch,
+            self._metrics.observe_step,
         )
         self._metrics.watch(lambda: self._queue.waiting)
         kind = Kind((Embed.name,), self._model.vectors)
@@ -235,17 +236,21 @@ class _Routes:
             events = self._events(prompts[0], options, tokens, body.wants_usage)
             return StreamingResponse(events, media_type="text/event-stream")
 
-        def write(prompts):
-            return self._model.write(prompts, on_step=self._on_step, **options)
+        def write(prompts, on_step):
+            return self._model.write(prompts, on_step=on_step, **options)
 
         if body.seed is None:
-            queued = Kind(("write", *options.items()), write, rows)
-            counts = [new * rows] * len(ids)
+            queued = Kind(("write", *options.items()), write, rows, new * rows)
+            counts = list(map(len, ids))
             written = await self._answer(receive, ids, queued, counts)
         else:
             # With a seed, a text depends on its place in the list.
             self._check_tokens(new, rows * len(ids))
-            queued = Kind(object(), lambda lists: [write(lists[0])])
+            queued = Kind(
+                object(),
+                lambda lists, on_step: [write(lists[0], on_step)],
+                written=new * rows * len(ids),
+            )
             (written,) = await self._answer(receive, [ids], queued)
         answer = openai.completion_answer(written, tokens, self.names[0])
         return JSONAnswer(answer)
@@ -270,9 +275,14 @@ class _Routes:
         answer = functools.partial(self._model.answer, verb)
         queued = Kind((kind.name, len(rows[0]), *options.items()), answer)
         if isinstance(verb, Paraphrase):
+            assert verb.max_new_tokens is not None
             # Each alone: of so many rows a batch of several is hardly faster.
-            answer = functools.partial(answer, on_step=self._on_step)
-            queued, counts = Kind(object(), answer, self._options.max_batch), []
+            queued = Kind(
+                object(),
+                lambda rows, on_step: answer(rows, on_step=on_step),
+                self._options.max_batch,
+                verb.max_new_tokens * verb.n,
+            )
         answers = await self._answer(receive, rows, queued, counts)
         return JSONAnswer({route.answers: list(map(_shown, answers))})
 
@@ -288,11 +298,6 @@ class _Routes:
         """Answers of the model, unless it takes too long or the client has gone."""
         answer = self._queue.answer(texts, kind, tokens)
         return await _unless_gone(receive, answer, self._options.timeout)
-
-    def _on_step(self):
-        """Runs in the thread of the model: ends a turn that nobody waits for."""
-        self._metrics.observe_step()
-        self._queue.check_wanted()
 
     async def _events(self, prompt, options, tokens, usage) -> AsyncIterator[str]:
         ids: list[int] = []
@@ -358,7 +363,7 @@ class _Routes:
         limit = self._options.max_tokens
         if count > limit:
             raise Refusal(400, f"max_tokens may be at most {limit}, got {count}")
-        limit = max(limit, self._options.turn_tokens)
+        limit = max(limit, self._options.max_written)
         if count * rows > limit:
             raise Refusal(
                 400,

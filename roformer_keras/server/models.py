@@ -24,6 +24,10 @@ from roformer_keras.verbs.writing import Generate, Paraphrase, WritingVerb
 
 _SWITCH_INTERVAL = 0.0005
 _TEXT = "今天天气不错"
+# Texts that are written together. Others wait for a step of them. More are hardly
+# faster; nor is a step of fewer, except in narrow models, where many texts for one
+# are written by few at a time.
+_WRITTEN_TOGETHER, _FEW_TOGETHER, _WIDE = 32, 8, 512
 # Names of verbs in `/v1/models` and on the page.
 _ABILITIES = {
     "embed": "embed",
@@ -111,6 +115,8 @@ class ServedModel:
                 options: dict[str, Any] = {"source": source, "engine": engine}
                 if issubclass(kind, VectorVerb):
                     options["max_length"] = self._length
+                if issubclass(kind, WritingVerb):
+                    options["batch_size"] = _WRITTEN_TOGETHER
                 self.verbs[kind.name] = verb = kind(**options)
                 if verb.use(self._loaded).has_choices:
                     raise ConfigurationError(
@@ -131,8 +137,14 @@ class ServedModel:
     def verb(self, name: str, **options: Any) -> Verb:
         """A verb with the options of a request."""
         verb = self.verbs[name]
-        # To check all options again takes longer than the rest of a small request.
-        return dataclasses.replace(verb, **options) if options else verb
+        if not options:
+            # To check all again takes longer than the rest of a small request.
+            return verb
+        verb = dataclasses.replace(verb, **options)
+        if isinstance(verb, WritingVerb) and verb.texts_of_a_row > verb.batch_size:
+            together = _WRITTEN_TOGETHER if self.dim >= _WIDE else _FEW_TOGETHER
+            return dataclasses.replace(verb, batch_size=together)
+        return verb
 
     def answer(self, verb: Verb, rows: Sequence[Row], **more: Any) -> list[dict]:
         """The answers of a verb to rows, by the names of its columns.

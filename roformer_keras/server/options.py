@@ -13,15 +13,17 @@ class ServerOptions(Settings):
     """Limits and timeouts of a server.
 
     Args:
-        max_batch: int. Texts that are computed together, or written together.
-        turn_tokens: int. Tokens that are computed together, or written together; a
-            batch of more is divided, so that others have their turn.
+        max_batch: int. Texts that are computed together.
+        turn_tokens: int. Tokens that are read together; a batch of more is divided, so
+            that others have their turn.
         batch_wait: float. Milliseconds for which a text waits for others, if there were
             some in the last batch.
         queue_size: int. Texts that may wait; beyond it requests get 503.
         max_texts: int. Texts of a request, at most 2048.
         max_characters: int. Characters of a text.
         max_tokens: int. New tokens of a text that is written.
+        max_written: int. New tokens of all texts that are written for one; they are
+            written in steps, between which others have their turn.
         max_body: int. Bytes of a request.
         max_connections: int. Open connections; beyond it they are closed.
         timeout: float. Seconds for which a request is computed; then it gets 504.
@@ -38,12 +40,13 @@ class ServerOptions(Settings):
     """
 
     max_batch: int = integer(64, minimum=1)
-    turn_tokens: int = integer(4096, minimum=1)
+    turn_tokens: int = integer(1024, minimum=1)
     batch_wait: float = number(2.0, minimum=0)
     queue_size: int = integer(1024, minimum=1)
     max_texts: int = integer(256, minimum=1, maximum=MOST_TEXTS)
     max_characters: int = integer(10_000, minimum=1)
     max_tokens: int = integer(1024, minimum=1)
+    max_written: int = integer(2**16, minimum=1)
     max_body: int = integer(4 * 2**20, minimum=1)
     max_connections: int = integer(1000, minimum=1)
     timeout: float = number(60.0, above=0)

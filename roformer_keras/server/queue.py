@@ -1,38 +1,56 @@
 """The way to the model: texts of several requests together, and texts as written.
 
-A model computes one thing at a time, in one thread. Texts that arrive meanwhile are its
-next batch. A text that is streamed takes a turn for each of its tokens. Each text is in
-the queue for itself, so that a request of many texts leaves room for others between its
-turns, and none is computed that nobody waits for any more. A batch that nobody waits
-for any more is broken off between its steps, if it has any. If a batch of several
-requests fails, each of them is computed alone.
+A model computes one thing at a time. Texts that arrive meanwhile are its next batch:
+one of each request, and then the next of each, so that many texts of a request leave
+room for others. What takes long is done in steps, in a thread of its own which gives
+way to others after each: a batch of texts that are written, and each token of a text
+that is streamed. Batches of texts that are only read come between those steps.
+
+No text is computed that nobody waits for any more, and a batch that is written ends at
+its next step. If a batch of several requests fails, each of them is computed alone.
 """
 
 import asyncio
 import collections
 import contextlib
 import dataclasses
+import functools
+import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from roformer_keras.server.errors import Refusal
+from roformer_keras.server.turns import Turns
 
 # Texts that are streamed by turns; further ones wait. Each has its keys and values in
 # memory until its end.
 MAX_STREAMS = 16
+# Batches that are written by turns, and those among them of long texts: what is short
+# need not wait until those have ended.
+MAX_WRITERS, MAX_LONG_WRITERS = 4, 2
+# New tokens for one text of a batch, of which it is long.
+LONG = 512
 
 
-class Kind(collections.namedtuple("Kind", "key answer rows", defaults=(1,))):
+class Kind(NamedTuple):
     """Work to do for a text.
 
     Attributes:
         key: what must be equal for texts to be computed together.
-        answer: function from a list of texts to as many answers; runs in the thread of
-            the model.
+        answer: function from a list of texts to as many answers; runs in a thread that
+            computes. If it writes, it takes as its second argument a function to call
+            between its steps, which may raise `Abandoned`.
         rows: int. Rows that a text takes: as many texts may be written for it.
+        written: int. Tokens that may be written for a text; 0 if it is only read.
     """
+
+    key: Any
+    answer: Callable[..., Sequence]
+    rows: int = 1
+    written: int = 0
 
 
 class Abandoned(Exception):
@@ -57,11 +75,13 @@ class ModelQueue:
     Args:
         size: int. Texts that may wait or be computed; further ones are refused.
         max_batch: int. Rows that are computed together.
-        max_tokens: int. Tokens that are computed together, unless a text alone has
-            more. Both bound the time for which others wait.
+        max_tokens: int. Tokens that are read together, unless a text alone has more.
+            Both bound the time for which others wait.
         wait: float. Seconds for which a text waits for others, if the last batch had
             texts of several requests.
         observe: function that is called with the number of texts of each batch.
+        observe_step: function that is called after each step of a batch that is
+            written, in its thread.
     """
 
     def __init__(
@@ -71,16 +91,22 @@ class ModelQueue:
         max_tokens: int,
         wait: float,
         observe: Callable[[int], Any] = lambda count: None,
+        observe_step: Callable[[], Any] = lambda: None,
     ):
         self._size, self._max_batch, self._wait = size, max_batch, wait
-        self._max_tokens, self._observe = max_tokens, observe
+        self._max_tokens = max_tokens
+        self._observe, self._observe_step = observe, observe_step
         self._entries: collections.deque[_Entry] = collections.deque()
-        self._batch: list[_Entry] = []
+        self._batches: list[list[_Entry]] = []
         self._has_others = False
         self._arrived = asyncio.Event()
         self._streams = asyncio.Semaphore(MAX_STREAMS)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._task = asyncio.create_task(self._work())
+        self._turns = Turns()
+        self._readers, self._streamers, self._writers = self._threads = [
+            ThreadPoolExecutor(count, thread_name_prefix=name)
+            for name, count in (("read", 1), ("stream", 1), ("write", MAX_WRITERS))
+        ]
+        self._tasks = {asyncio.create_task(self._work())}
         # Seconds of a text, for the time after which to try again.
         self._pace = 0.0
         self.waiting = 0
@@ -93,7 +119,7 @@ class ModelQueue:
         Args:
             texts: at least one.
             kind: `Kind`.
-            tokens: how many each of them computes; 1 if none are given.
+            tokens: number that is read for each of them; 1 if none are given.
 
         Raises:
             Refusal: too many wait. Whatever the function of `kind` raises.
@@ -118,29 +144,23 @@ class ModelQueue:
         """Pieces of an iterator, each in its turn, of at most `MAX_STREAMS` streams.
 
         Args:
-            start: makes the iterator; runs in the thread of the model, as it does.
+            start: makes the iterator; runs in a thread that computes, as it does.
         """
-        end = object()
+        end, run = object(), functools.partial(self._run, self._streamers)
         with self._room(1):
             async with self._streams:
-                pieces = await self._run(start)
-                while (piece := await self._run(next, pieces, end)) is not end:
+                pieces = await run(start)
+                while (piece := await run(next, pieces, end)) is not end:
                     yield piece
-
-    def check_wanted(self) -> None:
-        """Raises Abandoned if nobody waits any more for the batch that is computed.
-
-        For the function of a `Kind`, between its steps.
-        """
-        if all(entry.found.done() for entry in self._batch):
-            raise Abandoned
 
     async def close(self) -> None:
         """Ends the work; what waits is cancelled."""
-        self._task.cancel()
-        for entry in (*self._entries, *self._batch):
+        for task in self._tasks:
+            task.cancel()
+        for entry in itertools.chain(self._entries, *self._batches):
             entry.found.cancel()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        for threads in self._threads:
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def retry_after(self) -> int:
         """Seconds after which what waits now should be done, at least 1."""
@@ -166,17 +186,29 @@ class ModelQueue:
         finally:
             self.waiting -= count
 
-    async def _run(self, function, *arguments):
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, function, *arguments)
+    async def _run(self, threads, function, *arguments):
+        """Runs a function in its turn; what only reads comes before all others."""
+
+        def run():
+            with self._turns.turn(is_first=threads is self._readers):
+                return function(*arguments)
+
+        return await asyncio.get_running_loop().run_in_executor(threads, run)
 
     async def _work(self):
         while True:
             await self._arrived.wait()
             self._arrived.clear()
-            while self._entries:
+            await self._gather()
+            while batch := self._take():
+                self._batches.append(batch)
+                if batch[0].kind.written:
+                    task = asyncio.create_task(self._compute(batch, self._writers))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
+                else:
+                    await self._compute(batch, self._readers)
                 await self._gather()
-                await self._compute(self._take())
 
     async def _gather(self):
         """Waits for others, unless there are enough or the first has waited already.
@@ -184,46 +216,72 @@ class ModelQueue:
         A client that is alone need not wait. When there are others, they arrive while a
         text is computed, and are a batch of several requests.
         """
-        if self._has_others and len(self._entries) < self._max_batch:
+        if self._has_others and 0 < len(self._entries) < self._max_batch:
             left = self._entries[0].arrived + self._wait - time.monotonic()
             if left > 0:
                 await asyncio.sleep(left)
 
     def _take(self):
-        """The next texts of one kind that somebody still waits for."""
-        batch: list[_Entry] = []
-        others: collections.deque[_Entry] = collections.deque()
-        rows = tokens = 0
+        """The next texts of one kind that somebody still waits for; none if none may.
+
+        They are one of each request, in the order in which requests came, then the next
+        of each.
+        """
+        numbers: collections.Counter = collections.Counter()
+        entries = []
         for entry in self._entries:
-            if entry.found.done():
-                continue
+            if not entry.found.done():
+                entries.append((numbers[entry.request], entry))
+                numbers[entry.request] += 1
+        batch: list[_Entry] = []
+        rows = tokens = 0
+        for _, entry in sorted(entries, key=itemgetter(0)):
             kind = entry.kind
-            fits = (
-                rows + kind.rows <= self._max_batch
-                and tokens + entry.tokens <= self._max_tokens
-            )
-            if not batch or (kind.key == batch[0].kind.key and fits):
+            if batch:
+                fits = (
+                    kind.key == batch[0].kind.key
+                    and rows + kind.rows <= self._max_batch
+                    and tokens + entry.tokens <= self._max_tokens
+                )
+            else:
+                fits = self._may_begin(kind)
+            if fits:
                 batch.append(entry)
                 rows, tokens = rows + kind.rows, tokens + entry.tokens
-            else:
-                others.append(entry)
-        self._entries = others
+        taken = set(map(id, batch))
+        self._entries = collections.deque(
+            entry for _, entry in entries if id(entry) not in taken
+        )
         return batch
 
-    async def _compute(self, batch):
-        if not batch:
-            return
+    def _may_begin(self, kind):
+        """True unless texts of a kind wait until others have been written.
+
+        Those of the same kind do, because they are written faster together.
+        """
+        if not kind.written:
+            return True
+        others = [batch[0].kind for batch in self._batches if batch[0].kind.written]
+        long_ones = sum(other.written > LONG for other in others)
+        return (
+            len(others) < MAX_WRITERS
+            and all(other.key != kind.key for other in others)
+            and (kind.written <= LONG or long_ones < MAX_LONG_WRITERS)
+        )
+
+    async def _compute(self, batch, threads):
         self._observe(len(batch))
-        self._batch = batch
-        self._has_others = batch[0].request is not batch[-1].request
+        has_others = any(entry.request is not batch[0].request for entry in batch)
+        self._has_others = has_others
+        steps = [functools.partial(self._step, batch)] if batch[0].kind.written else []
         start = time.monotonic()
         try:
-            for entry, answer in await self._run(_answered, batch):
+            for entry, answer in await self._run(threads, _answered, batch, *steps):
                 if not entry.found.done():
                     entry.found.set_result(answer)
             self._pace = (time.monotonic() - start) / len(batch)
         except Exception as error:
-            if self._has_others:
+            if has_others:
                 # What one client sends must not fail others: next, each is alone.
                 for entry in batch:
                     entry.kind = entry.kind._replace(key=entry.request)
@@ -233,13 +291,24 @@ class ModelQueue:
                 if not entry.found.done():
                     entry.found.set_exception(error)
         finally:
-            self._batch = []
+            self._batches.remove(batch)
+            self._arrived.set()
+
+    def _step(self, batch):
+        """Between the steps of a batch, in its thread: lets others have their turn.
+
+        Raises Abandoned if nobody waits any more for the batch.
+        """
+        self._observe_step()
+        self._turns.give_way()
+        if all(entry.found.done() for entry in batch):
+            raise Abandoned
 
 
-def _answered(batch):
-    """Each text of a batch with its answer; runs in the thread of the model."""
+def _answered(batch, *steps):
+    """Each text of a batch with its answer; runs in a thread that computes."""
     try:
-        answers = batch[0].kind.answer([entry.text for entry in batch])
+        answers = batch[0].kind.answer([entry.text for entry in batch], *steps)
         return list(zip(batch, answers, strict=True))
     except StopIteration as error:
         # No future takes this one.

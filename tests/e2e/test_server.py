@@ -133,7 +133,7 @@ def is_closed(connection):
 @pytest.fixture(scope="module")
 def gpt():
     flags = ("--api-key", "secret", "--max-body", str(2**20))
-    flags += ("--turn-tokens", "32000", "--timeout", str(PATIENCE))
+    flags += ("--timeout", str(PATIENCE))
     with Server(GPT, *flags) as server:
         yield server
 
@@ -194,8 +194,8 @@ def steps_of_a_client_that_goes(server, path, body, short):
 
 
 def test_a_turn_ends_when_its_client_goes(gpt):
-    # Some hundred steps of eight tokens, so that it goes early on any machine. Texts
-    # that are drawn may end sooner.
+    # Some hundred steps, so that it goes early on any machine. Texts that are drawn may
+    # end sooner.
     body = {"prompt": "今天", "n": 32, "max_tokens": 1000}
     path, short = "/v1/completions", {"n": 1, "max_tokens": 1}
     before = gpt.count_of("generation_steps_total")

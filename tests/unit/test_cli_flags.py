@@ -82,6 +82,7 @@ FLAGS = {
     "quiet save-every seed source steps subwords teacher vocabulary warmup whole-word",
     "serve": "address allowed-host api-key batch-wait cpus-per-replica engine host "
     "max-batch max-body max-characters max-connections max-length max-texts max-tokens "
+    "max-written "
     "model-name "
     "num-replicas port queue-size quiet read-timeout timeout turn-tokens "
     "worker-engine",
@@ -160,7 +161,8 @@ RULES = {
     "an integer from 4 to 1048576": "length",
     "an integer of at least 0": "average-checkpoints evaluate-every freeze-layers",
     "an integer of at least 1": "batch-tokens cpus-per-worker evaluation-batches "
-    "log-every max-batch max-body max-characters max-connections max-tokens min-count "
+    "log-every max-batch max-body max-characters max-connections max-tokens "
+    "max-written min-count "
     "num-workers patience piece-rows queue-size save-every top-k turn-tokens",
     "one of RoFormerCausalLM RoFormerSim": "model",
     "one of adamw lamb": "optimizer",

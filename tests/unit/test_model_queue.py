@@ -6,7 +6,14 @@ import threading
 import pytest
 
 from roformer_keras.server.errors import Refusal
-from roformer_keras.server.queue import MAX_STREAMS, Abandoned, Kind, ModelQueue
+from roformer_keras.server.queue import (
+    LONG,
+    MAX_STREAMS,
+    MAX_WRITERS,
+    Abandoned,
+    Kind,
+    ModelQueue,
+)
 
 SIZES = {"size": 10, "max_batch": 4, "max_tokens": 100, "wait": 0.02}
 
@@ -111,15 +118,15 @@ def test_a_batch_is_broken_off_when_all_its_requests_are_cancelled(leaving):
     steps = []
 
     async def test(queue):
-        def write(items):
+        def write(items, on_step):
             for step in range(3):
                 steps.append(step)
                 begun.set()
                 left.wait(5)
-                queue.check_wanted()
+                on_step()
             return items
 
-        kind = Kind("write", write)
+        kind = Kind("write", write, written=3)
         tasks = [asyncio.create_task(queue.answer([i], kind)) for i in range(2)]
         await asyncio.to_thread(begun.wait)
         for task in tasks[:leaving]:
@@ -201,16 +208,17 @@ def test_nobody_waits_for_a_queue_that_is_closed():
     begun, closed, broken_off = (threading.Event() for _ in range(3))
 
     async def test(queue):
-        def write(items):
+        def write(items, on_step):
             begun.set()
             closed.wait(5)
             try:
-                queue.check_wanted()
+                on_step()
             except Abandoned:
                 broken_off.set()
                 raise
 
-        computed = asyncio.create_task(queue.answer([1], Kind("write", write)))
+        kind = Kind("write", write, written=1)
+        computed = asyncio.create_task(queue.answer([1], kind))
         await asyncio.to_thread(begun.wait)
         await queue.close()
         with pytest.raises(asyncio.CancelledError):
@@ -265,3 +273,105 @@ def test_streams_beyond_the_most_wait_without_memory():
         assert await waiting == 0
 
     run(test, size=2 * MAX_STREAMS)
+
+
+def writer(order, steps=3, until=None):
+    """An answer that notes its steps; the first lasts until an event is set."""
+
+    def write(items, on_step):
+        for _ in range(steps):
+            order.extend(items)
+            if until is not None:
+                until.wait(5)
+            on_step()
+        return items
+
+    return write
+
+
+async def waiting(queue, *works):
+    """Tasks of answers, which all wait in the queue."""
+    tasks = [asyncio.create_task(queue.answer(*work)) for work in works]
+    await asyncio.sleep(0.05)
+    return tasks
+
+
+def test_what_is_written_gives_way_to_others_after_each_step():
+    order, arrived = [], threading.Event()
+
+    def note(items):
+        order.extend(items)
+        return items
+
+    async def test(queue):
+        kinds = [Kind(name, writer(order, 3, arrived), written=9) for name in "ab"]
+        tasks = await waiting(queue, (["a"], kinds[0]), (["b"], kinds[1]))
+        # The first step is under way: reading comes at its end, writing in turn.
+        tasks += await waiting(queue, (["1"], Kind("read", note)))
+        arrived.set()
+        await asyncio.gather(*tasks)
+        assert queue.waiting == 0
+
+    run(test, wait=0)
+    assert "".join(order) == "a1babab"
+
+
+def test_short_texts_pass_by_long_ones_and_wait_for_their_like():
+    order, arrived = [], threading.Event()
+
+    def kind(name, written):
+        return Kind(name, writer(order, 2, arrived), written=written)
+
+    async def test(queue):
+        long_ones = [([name], kind(name, LONG + 1)) for name in "abc"]
+        short_ones = [([name], kind("same", LONG)) for name in "de"]
+        tasks = await waiting(queue, *long_ones, short_ones[0])
+        tasks += await waiting(queue, short_ones[1])
+        arrived.set()
+        await asyncio.gather(*tasks)
+
+    run(test, wait=0)
+    text = "".join(order)
+    assert sorted(text) == sorted("aabbccddee")
+    # The third long one, and the second of a kind, begin when another has ended.
+    assert text.index("c") > text.rindex("a") and text.index("e") > text.rindex("d")
+    assert text.index("d") < text.rindex("b")
+
+
+def test_only_a_few_are_written_at_a_time():
+    begun, ended = [], threading.Event()
+
+    async def test(queue):
+        def write(items, on_step):
+            begun.extend(items)
+            while not ended.is_set():
+                on_step()
+            return items
+
+        works = [([name], Kind(name, write, written=1)) for name in range(6)]
+        tasks = await waiting(queue, *works)
+        assert len(begun) == MAX_WRITERS
+        ended.set()
+        await asyncio.gather(*tasks)
+
+    run(test, wait=0)
+    assert begun == list(range(6))
+
+
+def test_many_texts_of_a_request_leave_room_for_others():
+    batches, blocked = [], threading.Event()
+
+    def note(items):
+        batches.append(items)
+        blocked.wait(5)
+        return items
+
+    async def test(queue):
+        kind = Kind("note", note)
+        works = [[0], list(range(1, 7)), [8], [9]]
+        tasks = await waiting(queue, *((texts, kind) for texts in works))
+        blocked.set()
+        assert await asyncio.gather(*tasks) == works
+
+    run(test, wait=0)
+    assert batches == [[0, 1, 8, 9], [2, 3, 4, 5], [6]]

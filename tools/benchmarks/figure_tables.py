@@ -262,6 +262,32 @@ def serving_table(figures):
     return markdown(["model and texts", *SERVING_COLUMNS[:6]], rows)
 
 
+FAIR_KEYS = ("p50", "p99")
+FAIR_COLUMNS = (
+    "alone, p50, p99 in ms",
+    "next to it, p50, p99 in ms",
+    "p99 of that alone",
+    "the long one, s",
+)
+
+
+def fair_rows(figures):
+    """The rows of the part `fair`, which begin with the titles of both requests."""
+    rows = []
+    for title, turns in figures.items():
+        beside, alone = turns["next to it"], turns["alone"]
+        times = [
+            ", ".join(
+                show(statistics.median(turn[key] for turn in own)) for key in FAIR_KEYS
+            )
+            for own in (alone, beside)
+        ]
+        ratios = [x["p99"] / y["p99"] for x, y in zip(beside, alone, strict=True)]
+        spent = statistics.median(turn["long"] for turn in beside)
+        rows.append([*title.split("; "), *times, show_ratios(ratios), show(spent)])
+    return rows
+
+
 def show_run(run, unit):
     if run is None:
         return ""

@@ -1,6 +1,6 @@
 """Texts a second that `serve` answers, as a share of `encode` in process.
 
-    python -m tools.benchmarks.serve [--parts lines small base] [--clients 16 64]
+    python -m tools.benchmarks.serve [--parts lines small base fair] [--clients 16 64]
 
 Clients send texts to `/v1/embeddings` over connections that stay open, each when it has
 got the last answer. They are all in one process, and take turns with `encode` in
@@ -12,6 +12,7 @@ compared with those of `encode`. Parts:
 lines   roformer-sim-char, and lines of poems.
 small   4 layers of width 312, random weights, and texts of 32 and of 128 tokens.
 base    The same of 12 layers of width 768.
+fair    The time of short requests alone and next to a long one.
 
 `CPU` is the time of the cores for a text, in ms: of the server, of the clients, and of
 the process of `encode`. With `--clients 64 --rounds 1 --seconds 1800` the memory of the
@@ -37,7 +38,14 @@ import numpy as np
 import uvloop
 
 from tools import ROOT
-from tools.benchmarks.figure_tables import SERVING_COLUMNS, serving_row
+from tools.benchmarks import fair
+from tools.benchmarks.fair import Asker
+from tools.benchmarks.figure_tables import (
+    FAIR_COLUMNS,
+    SERVING_COLUMNS,
+    fair_rows,
+    serving_row,
+)
 from tools.benchmarks.harness import Benchmark, Run, Side, make_parser, take_turns
 from tools.commands import command
 from tools.tables import print_table
@@ -52,8 +60,8 @@ SIZES = {
     "texts": (1, 2, "texts of a request"),
     "max-batch": (64, 8, "texts that the server puts together"),
 }
-# Part -> layers, width and heads; None is the released model.
-PARTS = {"lines": None, "small": (4, 312, 12), "base": (12, 768, 12)}
+# Part -> layers, width and heads; None is a released model.
+PARTS = {"lines": None, "small": (4, 312, 12), "base": (12, 768, 12), "fair": None}
 
 
 @command
@@ -62,11 +70,15 @@ def main(arguments=None):
     parser.add_argument("--clients", type=int, nargs="+", default=[16, 64])
     parser.add_argument("--encoding", choices=("base64", "float"), default="base64")
     options = parser.parse_args(arguments)
-    sides = {"encode": Encode, "clients": Clients}
+    sides = {"encode": Encode, "clients": Clients, "asker": Asker}
     with Benchmark(options, "tools.benchmarks.serve", sides) as benchmark:
         benchmark.save("encoding", options.encoding)
         for part in options.parts:
-            benchmark.save(part, measure(benchmark, part))
+            if part == "fair":
+                benchmark.save(part, figures := fair.measure(benchmark, running))
+                print_table(part, ("next to", *FAIR_COLUMNS), fair_rows(figures))
+            else:
+                benchmark.save(part, measure(benchmark, part))
             benchmark.stop()
 
 

@@ -1,0 +1,126 @@
+"""How long a short request takes next to a long one: a part of `serve`.
+
+One client sends short requests, each when it has the last answer. In every second turn
+another client sends long requests all the while.
+"""
+
+import http.client
+import json
+import statistics
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tools.benchmarks.harness import Run, Side, take_turns
+
+SIM, GPT = "roformer-sim-char", "roformer-gpt-char"
+TEXT = "学而时习之，不亦说乎？"
+
+
+class Request(NamedTuple):
+    """A request, and its name in the table."""
+
+    title: str
+    path: str
+    body: Mapping[str, Any]
+
+
+EMBED = Request("`/v1/embeddings`, 1 text", "/v1/embeddings", {"input": TEXT})
+WRITE = Request(
+    "`/v1/completions`, 8 tokens",
+    "/v1/completions",
+    {"prompt": "床前", "max_tokens": 8},
+)
+SIMILAR = Request(
+    "`/paraphrase`, 2 texts of 8 tokens",
+    "/paraphrase",
+    {"texts": [TEXT], "n": 2, "k": 1, "max_tokens": 8},
+)
+SIMILAR_1000 = Request(
+    "`/paraphrase`, n=1000",
+    "/paraphrase",
+    {"texts": [TEXT], "n": 1000, "k": 10, "max_tokens": 64},
+)
+WRITE_128 = Request(
+    "`/v1/completions`, n=128",
+    "/v1/completions",
+    {"prompt": "床前", "max_tokens": 512, "n": 128},
+)
+EMBED_256 = Request(
+    "`/v1/embeddings`, 256 texts", "/v1/embeddings", {"input": [TEXT * 4] * 256}
+)
+# Source, short request and long request.
+CASES = (
+    (SIM, EMBED, SIMILAR_1000),
+    (SIM, SIMILAR, SIMILAR_1000),
+    (GPT, WRITE, WRITE_128),
+    (SIM, EMBED, EMBED_256),
+)
+
+
+def measure(benchmark, running):
+    """The figures of each case.
+
+    Args:
+        running: context manager of a server of a source, with its process and port.
+    """
+    figures = {}
+    for source in (SIM, GPT):
+        with running(source, benchmark.options) as (_, port):
+            for model, short, long in CASES:
+                if model != source:
+                    continue
+                runs = {
+                    name: Run("asker", "ask", (port, short, other))
+                    for name, other in (("alone", None), ("next to it", long))
+                }
+                title = f"{short.title}; {long.title}"
+                figures[title] = take_turns(benchmark, runs, title)
+    return figures
+
+
+class Asker(Side):
+    """Clients of a short request, and of a long one."""
+
+    def ask(self, port, short, long):
+        """Milliseconds of short requests, and seconds of the long ones."""
+        times, long_times, is_over = [], [0.0], threading.Event()
+        end = time.perf_counter() + self.seconds
+
+        def go_on():
+            while not is_over.is_set():
+                long_times.append(seconds_of(client(port), long))
+
+        thread = threading.Thread(target=go_on if long else time.time)
+        thread.start()
+        # The long request has begun.
+        time.sleep(0.2)
+        asking = client(port)
+        while time.perf_counter() < end or (long and len(long_times) < 2):
+            times.append(1000 * seconds_of(asking, short))
+        is_over.set()
+        thread.join()
+        times.sort()
+        return {
+            "p50": statistics.median(times),
+            "p99": times[int(len(times) * 0.99)],
+            "count": len(times),
+            "long": statistics.median(long_times[1:] or long_times),
+        }
+
+
+def client(port):
+    return http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+
+
+def seconds_of(connection, request):
+    """Seconds of a request, which must succeed."""
+    _, path, body = request
+    start = time.perf_counter()
+    headers = {"Content-Type": "application/json"}
+    connection.request("POST", path, json.dumps(body), headers)
+    answer = connection.getresponse()
+    content = answer.read()
+    assert answer.status == 200, content[:300]
+    return time.perf_counter() - start
