@@ -201,7 +201,7 @@ def weights_to_read(
         and (name in checkpoint.unexpected or head_of(name) in strict_heads)
         and not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore)
     ]
-    problems = [f"unexpected {name} {tensors[name].shape}" for name in unexpected]
+    problems = [f"unexpected {name:.100} {tensors[name].shape}" for name in unexpected]
     hints = []
     foreign = next(iter(unexpected), None)
     if POSITION_EMBEDDINGS in unexpected:

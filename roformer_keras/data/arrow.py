@@ -12,12 +12,14 @@ import os
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from roformer_keras.errors import Hint, RoFormerError, SourceError, name_list
 from roformer_keras.extras import import_extra
+from roformer_keras.io.blob import Blob
 from roformer_keras.io.budget import MAX_ROW, VALUE, Budget
 from roformer_keras.io.declared_sizes import (
     Chunk,
@@ -25,7 +27,7 @@ from roformer_keras.io.declared_sizes import (
     parquet_groups,
     parquet_pages,
 )
-from roformer_keras.io.json_file import strict_json
+from roformer_keras.io.json_file import parse_json, read_json
 
 # What the extension says; `format` has the same names without the dot.
 KINDS = {
@@ -56,8 +58,7 @@ def data_files(path: str) -> list[str]:
         return [path]
     state = os.path.join(path, _STATE)
     try:
-        with open(state, encoding="utf-8") as file:
-            content = strict_json(file.read())
+        content = read_json(Blob.of_file(Path(state)))
         names = [one["filename"] for one in content["_data_files"]]
         if not all(name == os.path.basename(name) != "" for name in names):
             raise ValueError(f"a name of a file is expected, got {names!r:.80}")
@@ -90,14 +91,16 @@ def read_columns(
     numbers, files = itertools.count(1), data_files(path)
     budget = Budget.of_files(path, files)
     for file in files:
+        stored: list[list[str]] = []
         try:
             for batch in _batches(file, kind, columns, budget):
                 values = [plain_values(column) for column in batch.columns]
                 if tag_names:
-                    values = [
-                        with_names(column, stored_names(batch.schema, number))
-                        for number, column in enumerate(values)
+                    schema = batch.schema
+                    stored = stored or [
+                        stored_names(schema, at) for at in range(len(values))
                     ]
+                    values = list(map(with_names, values, stored))
                 has_floats = any(_has_floats(column.type) for column in batch.columns)
                 for row in zip(*values, strict=True):
                     number = next(numbers)
@@ -122,12 +125,12 @@ def stored_names(schema: Any, column: int) -> list[str]:
         column: int. Its place.
     """
     try:
-        stored = strict_json(schema.metadata[b"huggingface"])
+        stored = parse_json(schema.metadata[b"huggingface"], "the schema")
         feature = stored["info"]["features"][schema.names[column]]
         # Older versions write a list of one feature.
         feature = feature[0] if isinstance(feature, list) else feature["feature"]
         names = feature["names"]
-    except (AttributeError, ValueError, LookupError, TypeError, RecursionError):
+    except (AttributeError, OSError, ValueError, LookupError, TypeError):
         return []
     is_list = isinstance(names, list) and all(isinstance(one, str) for one in names)
     return names if is_list else []

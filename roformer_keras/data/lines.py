@@ -15,7 +15,13 @@ import zlib
 from collections.abc import Iterator
 
 from roformer_keras.errors import Hint, SourceError
-from roformer_keras.io.budget import MAX_ROW, Budget, check_blank
+from roformer_keras.io.budget import (
+    MAX_ROW,
+    Budget,
+    check_blank,
+    check_json,
+    memory_of_json,
+)
 from roformer_keras.io.declared_sizes import packed_size
 
 # Of other formats in an .xz, lzma takes zeros after the end for many empty files.
@@ -95,7 +101,9 @@ def read_json_text(path: str, encoding: str = UTF_8) -> str:
         SourceError: as in `read_lines`, or its value would be more than it may.
     """
     text = "".join(line for _, line in read_lines(path, encoding))
-    budget_of(path).check_json(text)
+    budget_of(path).check(memory_of_json(text))
+    hint = "if you trust it, write its rows as .jsonl"
+    check_json(text, file_name(path), hint)
     return text
 
 

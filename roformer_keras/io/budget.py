@@ -96,17 +96,6 @@ class Budget:
                 self.check(self._spent)
             yield line, values
 
-    def check_json(self, text: str) -> None:
-        """Raises SourceError if a file of one JSON value becomes more than it may."""
-        size = memory_of_json(text)
-        self.check(size)
-        if size > max(EXEMPT, _JSON_RATIO * len(text)):
-            raise SourceError(
-                f"{self._label} must take at most {_JSON_RATIO} times its size in "
-                f"memory, as it is one JSON value, and takes {size:,} bytes or more",
-                hint="if you trust it, write its rows as .jsonl",
-            )
-
     def spend_line(self, text: str) -> None:
         """Counts a line of JSON before it is parsed; raises as `spend`, `check_row`."""
         size = memory_of_json(text)
@@ -121,6 +110,21 @@ class Budget:
                 f"memory, got {size:,}",
                 hint="split its text",
             )
+
+
+def check_json(text: str, label: str, hint: str | None = None) -> None:
+    """Raises SourceError if one value of JSON becomes more than it may.
+
+    Args:
+        text: of the value, which is not parsed.
+        label, hint: of the error.
+    """
+    if (size := memory_of_json(text)) > max(EXEMPT, _JSON_RATIO * len(text)):
+        raise SourceError(
+            f"{label} must take at most {_JSON_RATIO} times its size in memory, as it "
+            f"is one JSON value, and takes {size:,} bytes or more",
+            hint=hint,
+        )
 
 
 def check_blank(blank: int, line: int, label: str) -> None:

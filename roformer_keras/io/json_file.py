@@ -10,6 +10,7 @@ from typing import Any
 
 from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.io.blob import Blob
+from roformer_keras.io.budget import check_json
 
 # Deeper values end Python's own functions, such as `repr`, by a RecursionError.
 MAX_DEPTH = 100
@@ -131,9 +132,11 @@ def parse_json(
 
     Raises:
         ConfigurationError: it is not valid JSON, or holds something else.
+        SourceError: it holds far more values than text.
     """
     try:
         decoded = _decoded(text)
+        check_json(decoded, label)
         content = strict_json(decoded, strict)
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{label} is not valid JSON: {error}") from error

@@ -457,6 +457,11 @@ TEXTS = {
         JSONS,
         f"{NO_JSON}more than 100 deep",
     ),
+    "many lists": (
+        member(f'"x": [{"[]," * 2**19}[]]'),
+        JSONS,
+        "must take at most 24 times its size in memory",
+    ),
     "half of a token": (token("\ud800"), VOCABULARIES, "surrogate pair|UTF-8 text"),
     "a long token": (token("x" * 10**5), VOCABULARIES, "at most 1000 characters"),
     "a token twice": (token("[UNK]"), VOCABULARIES[::2], "must hold a token once"),
