@@ -253,6 +253,10 @@ def open_huggingface(files: SourceFiles, stack: ExitStack) -> Found:
             saved |= modules.task(saved, fields)
         elif {"vocabulary", "tokenizer_file"} & files.parts.keys():
             # A task without a tokenizer would be no task here.
+            if "tokenizer_config" in files.parts:
+                names = read_json(files.parts["tokenizer_config"])
+                names = names.get("model_input_names")
+                fields = {**fields, "model_input_names": names}
             head, changes = read_task(fields, tensors, saved)
             saved |= changes
     saved |= huggingface_tokenizer(files.parts)

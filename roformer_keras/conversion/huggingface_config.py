@@ -222,7 +222,10 @@ def write_tokenizer_config(
     tokens = checkpoint.vocabulary or ()
     level = checkpoint.tokenizer.get("level") or vocabulary_level(tokens)
     kind = "RoFormerTokenizer" if level == "word" else "BertTokenizer"
+    inputs = ["input_ids", "attention_mask"]
+    has_segments = checkpoint.model_options.get("text_segment", 1)
     return {
+        **({} if has_segments else {"model_input_names": inputs}),
         "tokenizer_class": kind,
         "do_lower_case": checkpoint.tokenizer.get("lower_case", True),
         "tokenize_chinese_chars": True,

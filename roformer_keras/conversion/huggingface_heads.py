@@ -23,7 +23,7 @@ def read_task(
     """The head of a task that both sides have: its tensors by path, and what changes.
 
     Args:
-        fields: content of the `config.json`.
+        fields: content of the `config.json`, and `model_input_names` of the tokenizer.
         tensors: as `own_tensors` returns them.
         saved: as `read_config` returns it.
 
@@ -42,7 +42,13 @@ def read_task(
 
 def _read_answerer(fields, tensors, config):
     head = _dense(tensors, "ends", config.hidden_dim, 2)
-    return head and ("RoFormerQuestionAnswerer", {}, head)
+    # Of the tokenizer.
+    inputs = fields.get("model_input_names")
+    has_segments = config.num_segments > 1 and "token_type_ids" in (
+        inputs if isinstance(inputs, list) else ["token_type_ids"]
+    )
+    options = {"text_segment": int(has_segments)}
+    return head and ("RoFormerQuestionAnswerer", options, head)
 
 
 def _read_chooser(fields, tensors, config):

@@ -9,6 +9,7 @@ from keras import ops
 
 from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers.masks import is_token
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.baselines import Baseline, BestSentence, NoAnswer
 from roformer_keras.tasks.heads import EXCLUDED, dense_head, sequence_of
@@ -81,6 +82,8 @@ class RoFormerQuestionAnswerer(TextTask):
         stride: int, at least 1. Tokens from one window to the next.
         max_answer_length: int, at least 1. Maximum tokens of an answer.
         max_length: int, at least 4. Tokens of question and window together.
+        text_segment: 1, or 0 for a model that was trained without segments: the segment
+            of the text, next to 0 of the question.
         kwargs: as in `keras.Model`, such as `name`.
 
     A row is `(question, text)`, a label the answer as `(start, end)` in characters of
@@ -120,8 +123,11 @@ class RoFormerQuestionAnswerer(TextTask):
         stride: int = 128,
         max_answer_length: int = 64,
         max_length: int = 512,
+        text_segment: int = 1,
         **kwargs: Any,
     ):
+        segments = backbone.config.num_segments
+        check_integer("text_segment", text_segment, 0, min(1, segments - 1))
         for name, value in (
             ("stride", stride),
             ("max_answer_length", max_answer_length),
@@ -133,6 +139,7 @@ class RoFormerQuestionAnswerer(TextTask):
         )
         super().__init__(backbone, tokenizer, scores, max_length, **kwargs)
         self.stride, self.max_answer_length = int(stride), int(max_answer_length)
+        self.text_segment = int(text_segment)
 
     # === Training ===
 
@@ -143,7 +150,8 @@ class RoFormerQuestionAnswerer(TextTask):
         return [keras.metrics.MeanMetricWrapper(_is_right, name="accuracy")]
 
     def make_rows(self, texts: list[tuple[str, ...]]) -> "Windows":
-        return Windows(self.text_tokenizer(), texts, self.max_length, self.stride)
+        options = self.max_length, self.stride, self.text_segment
+        return Windows(self.text_tokenizer(), texts, *options)
 
     def make_targets(self, y: Texts, rows: "Windows") -> Any:
         answers = [
@@ -193,7 +201,8 @@ class RoFormerQuestionAnswerer(TextTask):
             size = positions[None, :] - positions[:, None] + 1
             fits = (size >= 1) & (size <= self.max_answer_length)
             # [CLS] is no span: spans are compared with it.
-            fits[0] = False
+            is_text = rows.offsets(number)[:, 0] >= 0
+            fits &= is_text[:, None] & is_text[None, :]
             first, last = np.unravel_index(
                 np.where(fits, scores, 2 * EXCLUDED).argmax(), scores.shape
             )
@@ -217,14 +226,15 @@ class Windows(SpanRows):
         texts: pairs of question and text.
         max_length: int. Tokens of a row. A question takes at most half of them.
         stride: int. Tokens from one window to the next.
+        text_segment: int. Segment of the texts.
 
     Attributes:
         texts: as given.
         owners: int64 `(rows,)`. Which of the texts each row is of.
     """
 
-    def __init__(self, tokenizer, texts, max_length, stride):
-        self.texts = list(texts)
+    def __init__(self, tokenizer, texts, max_length, stride, text_segment=1):
+        self.texts, self._segment = list(texts), text_segment
         rows, firsts, owners = [], [], []
         self._offsets, self._uncut = [], []
         for owner, (question, text) in enumerate(self.texts):
@@ -246,10 +256,17 @@ class Windows(SpanRows):
         self._keep(rows, firsts)
         self.owners = np.array(owners, "int64")
 
+    def batch(self, numbers, more=0):
+        """As `Rows.batch`, with the segment of the texts."""
+        inputs = super().batch(numbers, more)
+        return {**inputs, "segment_ids": inputs["segment_ids"] * self._segment}
+
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class PlacesOfAnswer(keras.layers.Layer):
     """Excludes all scores but those at `[CLS]` and in the second text.
+
+    In a row without segments, all tokens but the last may be of the text.
 
     Call arguments:
         scores: float `(batch, length, 2)`.
@@ -265,6 +282,8 @@ class PlacesOfAnswer(keras.layers.Layer):
 
     def call(self, scores, token_ids, segment_ids):
         is_text = ops.equal(segment_ids, 1)
+        has_segments = ops.any(is_text, axis=1, keepdims=True)
+        is_text = ops.where(has_segments, is_text, is_token(token_ids))
         # The last token of the second text is [SEP].
         is_before_text = ops.concatenate(
             [is_text[:, 1:], ops.zeros_like(is_text[:, :1])], axis=1
@@ -277,6 +296,11 @@ class PlacesOfAnswer(keras.layers.Layer):
         """As `NetworkWriter` asks for it."""
         graph = writer.graph
         is_text = graph.equal(segment_ids, np.int32(1))
+        count = graph.total(graph.as_float(is_text), 1)
+        is_other = graph.both(
+            graph.equal(count, np.float32(0)), writer.is_token(token_ids)
+        )
+        is_text = graph.either(is_text, is_other)
         is_before_text = graph.equal(
             graph.shifted(graph.as_float(is_text)), np.float32(1)
         )

@@ -127,6 +127,32 @@ def test_a_classifier_answers_as_in_transformers(tmp_path):
             assert checkpoint.model_options["multi_label"] is True
 
 
+def test_an_answerer_without_token_types_scores_all_places(tmp_path):
+    """By its tokenizer, as it was trained; rows of others may have one segment too."""
+    token_ids = INPUTS["token_ids"]
+    inputs = {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
+    (found,) = outputs(roformer_keras.load_model(FOLDER / "answerer"), inputs).values()
+    is_token = token_ids != 0
+    is_token[:, 0] = True
+    may_answer = is_token & np.pad(is_token[:, 1:], ((0, 0), (0, 1)))
+    may_answer[:, 0] = True
+    np.testing.assert_array_equal(found[..., 0] > -1e8, may_answer)
+    source = copied(FOLDER / "answerer", tmp_path)
+    names = {"model_input_names": ["input_ids", "attention_mask"]}
+    (source / "tokenizer_config.json").write_text(json.dumps(names))
+    there = convert(source, tmp_path / "there", format="huggingface", verbose=0)
+    for folder in (source, there):
+        model = roformer_keras.load_model(folder)
+        assert model.text_segment == 0
+        rows = model.make_rows([("天气", "今天不错")])
+        assert not rows.batch([0])["segment_ids"].any()
+        # The question has the best scores, and is no answer.
+        scores = np.zeros((1, int(rows.lengths[0]), 2), "float32")
+        scores[0, 1:3] = 9
+        scores[0, 5] = 1
+        assert list(model._best_spans(scores, rows, [0])) == [(2.0, 5, 5)]
+
+
 def test_a_chooser_scores_choices_as_in_transformers():
     model = roformer_keras.load_model(FOLDER / "chooser")
     assert type(model) is RoFormerMultipleChoice

@@ -60,6 +60,7 @@ OPTIONS = {
         {"labels": ["X"], "crf": True},
         {"tags": ["n", "v", "m"]},
     ],
+    "RoFormerQuestionAnswerer": [{}, {"text_segment": 0}],
     "RoFormerSpanExtractor": [{"labels": ["X", "Y"]}],
     "RoFormerRelationExtractor": [{"labels": ["X", "Y"]}],
 }
