@@ -23,9 +23,10 @@ MODEL_FIELDS = {
     "RoFormerSim": {"attention": "unilm", "pooler_activation": "linear"},
 }
 
-# Keras's activations by name, without those that need arguments or change the width.
+# Keras's activations by name, without those that need arguments or change the width,
+# and the approximate GELU.
 ACTIVATIONS = (
-    *("celu", "elu", "exponential", "gelu", "hard_shrink", "hard_sigmoid"),
+    *("celu", "elu", "exponential", "gelu", "gelu_tanh", "hard_shrink", "hard_sigmoid"),
     *("hard_silu", "hard_swish", "hard_tanh", "leaky_relu", "linear", "log_sigmoid"),
     *("log_softmax", "mish", "relu", "relu6", "selu", "sigmoid", "silu", "soft_shrink"),
     *("softmax", "softplus", "softsign", "sparse_plus", "sparse_sigmoid", "sparsemax"),
@@ -75,7 +76,8 @@ class RoFormerConfig(Settings):
         intermediate_dim: int. Inner width of the feed-forward.
         model_type: `"roformer"` or `"roformer_v2"`, which has no biases, a norm
             without parameters and no transform before the tied MLM output.
-        activation: str. A Keras activation name; `"gelu"` is the erf form.
+        activation: str. A Keras activation name; `"gelu"` is the erf form, and
+            `"gelu_tanh"` its approximation by tanh.
         embedding_dim: int or None. Width of the embeddings if it is not `hidden_dim`;
             a dense layer then maps one to the other.
         attention_key_size: int or None. Features per head of queries and keys if not
@@ -329,7 +331,8 @@ class Seq2SeqConfig(Settings):
             et al.
         norm_first: bool. Whether the inputs of attention and feed-forward and the
             outputs of both sides are normalised, instead of each sum.
-        activation: str. A Keras activation name; `"gelu"` is the erf form.
+        activation: str. A Keras activation name; `"gelu"` is the erf form, and
+            `"gelu_tanh"` its approximation by tanh.
         dropout: float. After embeddings, attention and feed-forward.
         attention_dropout: float. On attention weights.
         layer_norm_epsilon: float.

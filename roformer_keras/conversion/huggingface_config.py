@@ -45,7 +45,11 @@ _ONLY: dict[str, tuple[Any, ...]] = {
 # Names of activations there -> here, where both are the same function.
 _ACTIVATIONS = {
     "gelu": "gelu",
+    "gelu_fast": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
     "gelu_python": "gelu",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
     "linear": "linear",
     "mish": "mish",
     "relu": "relu",
@@ -192,7 +196,7 @@ def write_config(checkpoint: Checkpoint, one_segment: bool = False) -> dict[str,
             "compute: choose another format"
         )
     theirs = {ours: name for name, ours in _ACTIVATIONS.items() if name != "swish"}
-    theirs["gelu"] = "gelu"
+    theirs |= {"gelu": "gelu", "gelu_tanh": "gelu_new"}
     ours = {**config.to_dict(), "embedding_dim": config.input_dim}
     fields = {name: ours[field] for name, (field, _) in _FIELDS.items()}
     fields |= {

@@ -368,6 +368,11 @@ def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor)
             "has conditional norms, which bert4keras keeps in no checkpoint: choose "
             "another format"
         )
+    elif encoder.activation == "gelu_tanh":
+        problem = (
+            "has activation='gelu_tanh', which no bert_config.json can name: choose "
+            "another format"
+        )
     elif "cls/predictions/output_mapping/kernel" in checkpoint.tensors:
         problem = (
             "maps the output to another width, which bert4keras reads from no "

@@ -14,7 +14,7 @@ from keras import ops
 
 from roformer_keras import layers, quirks
 from roformer_keras.errors import CheckpointError, ConfigurationError, Hint
-from roformer_keras.layers.norms import erf_gelu
+from roformer_keras.layers.norms import erf_gelu, tanh_gelu
 
 # Added to the score of a key that is hidden.
 HIDDEN = -1e9
@@ -251,7 +251,8 @@ class NetworkWriter:
             # Another function may have the name of one of Keras's.
             is_of_keras = activation.__module__.startswith("keras.")
             name = activation.__name__ if is_of_keras else activation
-            name = "gelu" if activation is erf_gelu else name
+            gelus = {erf_gelu: "gelu", tanh_gelu: "gelu_tanh"}
+            name = gelus.get(activation, name)
         if name not in self.graph.activations:
             raise ConfigurationError(
                 "engines other than Keras know the activations "

@@ -35,6 +35,7 @@ class OnnxGraph:
     activations: ClassVar = {
         "linear": lambda graph, x: x,
         "gelu": lambda graph, x: graph.node("Gelu", x),
+        "gelu_tanh": lambda graph, x: graph.node("Gelu", x, approximate="tanh"),
         "elu": lambda graph, x: graph.node("Elu", x),
         "hard_swish": lambda graph, x: graph.node("HardSwish", x),
         "hard_silu": lambda graph, x: graph.node("HardSwish", x),

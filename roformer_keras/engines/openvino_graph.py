@@ -33,6 +33,7 @@ class OpenVINOGraph:
     activations: ClassVar = {
         "linear": lambda graph, x: x,
         "gelu": lambda graph, x: graph.op.gelu(x, "erf"),
+        "gelu_tanh": lambda graph, x: graph.op.gelu(x, "tanh"),
         "elu": lambda graph, x: graph.op.elu(x, 1.0),
         "hard_swish": lambda graph, x: graph.op.hswish(x),
         "hard_silu": lambda graph, x: graph.op.hswish(x),

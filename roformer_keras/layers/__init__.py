@@ -15,7 +15,7 @@ from roformer_keras.layers.masks import (
     padding_mask,
     unilm_mask,
 )
-from roformer_keras.layers.norms import LayerNorm, RMSNorm, erf_gelu
+from roformer_keras.layers.norms import LayerNorm, RMSNorm, erf_gelu, tanh_gelu
 from roformer_keras.layers.pointer import (
     EfficientGlobalPointer,
     GlobalPointer,
@@ -58,5 +58,6 @@ __all__ = [
     "padding_mask",
     "rotary_table",
     "sparse_multilabel_categorical_crossentropy",
+    "tanh_gelu",
     "unilm_mask",
 ]

@@ -40,10 +40,29 @@ def erf_gelu(x: TensorLike) -> TensorLike:
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
 
 
+@keras.saving.register_keras_serializable("roformer_keras")
+def tanh_gelu(x: TensorLike) -> TensorLike:
+    """The approximate GELU, `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
+
+    Args:
+        x: float, of any shape.
+
+    Returns:
+        float, of the shape of `x`.
+
+    Example:
+        >>> round(float(layers.tanh_gelu(ops.convert_to_tensor(1.0))), 4)
+        0.8412
+
+    Source: Hendrycks and Gimpel 2016, arXiv:1606.08415; `gelu_new` of Transformers.
+    """
+    return keras.activations.gelu(x, approximate=True)
+
+
 def activation_from_name(activation):
     """A Keras activation; `"gelu"` is the exact form, as in bert4keras."""
-    if activation == "gelu":
-        return erf_gelu
+    if activation in ("gelu", "gelu_tanh"):
+        return erf_gelu if activation == "gelu" else tanh_gelu
     try:
         return keras.activations.get(activation)
     except ValueError as error:

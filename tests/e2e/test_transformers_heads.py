@@ -34,7 +34,7 @@ SHAPES = {
     "embedding": {"embedding_size": 12, "num_hidden_layers": 1},
     "odd": {"hidden_size": 18, "num_attention_heads": 3, "intermediate_size": 25},
     "causal": {"is_decoder": True, "hidden_act": "relu", "layer_norm_eps": 1e-3},
-    "wide": {"hidden_size": 96, "num_hidden_layers": 4, "hidden_act": "silu"},
+    "wide": {"hidden_size": 96, "num_hidden_layers": 4, "hidden_act": "gelu_new"},
 }
 
 

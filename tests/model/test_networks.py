@@ -43,6 +43,7 @@ BACKBONES = {
     "embedding-size": {"embedding_dim": 8},
     "v2": {"model_type": "roformer_v2"},
     "no-rotation": {"rotary": False, "activation": "silu"},
+    "gelu": {"activation": "gelu_tanh"},
     "key-size": {"attention_key_size": 6, "rotary_base": 500.0},
 }
 LANGUAGE_MODELS = {

@@ -255,7 +255,7 @@ FIELDS = {
     "pad_token_id": (1, "pad_token_id must be 0"),
     "pruned_heads": ({"0": [1]}, "pruned_heads must be"),
     "quantization_config": ({"bits": 4}, "quantization_config must be None"),
-    "hidden_act": ("gelu_new", "hidden_act must be one of gelu"),
+    "hidden_act": ("gelu_10", "hidden_act must be one of gelu"),
     "is_decoder": ("yes", "is_decoder must be true or false"),
     "use_bias": (False, "use_bias must be True for tensors with norms"),
     "hidden_size": (15, "hidden_dim must be a multiple"),
