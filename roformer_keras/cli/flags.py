@@ -36,7 +36,23 @@ _HELP = {
     "overwrite": "replace the output",
     "quiet": "show no progress and no remarks",
 }
+# Titles of the tables of flags, where the name of one does not say it.
+_TITLES = {
+    "data": "texts of the corpus",
+    "stages": "updates",
+    "options": "of one task",
+    "ray": "with --engine ray",
+}
 _FLAGS = {"as_json": ["--json"], "output": ["-o", "--output"]}
+# The type of an argument in a docstring, and bounds in Python and in words.
+_TYPE = r"^(int|float|str|bool|path)( or None| of \w+| from [^.]*)?(\. |$)"
+_BOUNDS = {
+    "float in [0, 1)": "from 0 to less than 1",
+    "float in (0, 1]": "above 0, at most 1",
+    "float, 0 for none": "0 for none",
+    "int, 0 for none": "0 for none",
+    "int in [0, num_processes)": "from 0",
+}
 _CHECKS = {int: check_integer, float: check_number, str: lambda name, value: None}
 _METAVARS = {int: "N", float: "X", str: "NAME"}
 _REQUIRED = inspect.Parameter.empty
@@ -108,7 +124,7 @@ def add_flags(
     for one in fields:
         table = one.name.rpartition(".")[0]
         if table not in groups:
-            groups[table] = parser.add_argument_group(table)
+            groups[table] = parser.add_argument_group(_TITLES.get(table, table))
         _add(groups[table], one)
 
 
@@ -196,17 +212,39 @@ def _unwrap(kind) -> tuple:
 
 
 def _read_docstring(target) -> dict[str, str]:
-    """Text of each name in the section Args of a docstring, without its type."""
+    """Text of each name in the section Args of a docstring, as a flag has it.
+
+    The type is left out, and where else to read; other arguments are their flags.
+    """
     found: dict[str, str] = {}
     _, _, section = (inspect.getdoc(target) or "").partition("\nArgs:\n")
     section = re.split(r"\n(?=\S)", section)[0]
     for entry in re.split(r"\n(?= {4}\S)", section):
         names, _, text = entry.strip().partition(": ")
-        text = re.sub(r"\s+", " ", text).replace("`", "").removesuffix(".")
-        text = re.sub(r"^(int|float|str|bool|path)( or None| of \w+)?(\. |$)", "", text)
-        text = re.sub(r"^[A-Z](?=[a-z])", lambda first: first[0].lower(), text)
+        text = re.sub(r" See `\w+`\.$", "", re.sub(r"\s+", " ", text))
         found |= dict.fromkeys(names.split(", "), text)
-    return found
+    return {name: _as_help(text, found) for name, text in found.items()}
+
+
+def _as_help(text, names):
+    """The text of an argument as the help of a flag."""
+
+    def shown(name):
+        return f"--{name[1].replace('_', '-')}" if name[1] in names else name[1]
+
+    text = re.sub(r"`(\w+)`", shown, text).replace("`", "").replace('"', "")
+    text = re.sub(_TYPE, "", text.removesuffix("."))
+    # What a type says besides stands at the end.
+    text = re.sub(r"^(\w+ in [^.]*|[^.]*0 for none)\. (.*)$", _with_bounds, text)
+    return re.sub(r"^[A-Z](?=[a-z])", lambda first: first[0].lower(), text)
+
+
+def _with_bounds(match):
+    """A text after its bounds, which a reader of the help wants last."""
+    bounds, text = match.groups()
+    for old, new in _BOUNDS.items():
+        bounds = bounds.replace(old, new)
+    return f"{text}; {bounds}"
 
 
 def _add(parser, argument: _Argument) -> None:
@@ -220,7 +258,8 @@ def _add(parser, argument: _Argument) -> None:
         default = ",".join(map(str, default))
     is_shown = isinstance(default, int | float | str) and not isinstance(default, bool)
     if is_shown and default != "" and "default" not in help:
-        help += f" (default: {default})"
+        shown = f"{default:g}" if isinstance(default, float) else default
+        help += f" (default: {shown})"
     options = {"help": help, "default": argparse.SUPPRESS, **options}
     name = argument.name.replace("_", "-")
     if argument.is_operand:

@@ -16,7 +16,6 @@ EXAMPLES = (
     "serve roformer-sim-char --engine ray --num-replicas 4",
 )
 SETTINGS = "roformer_keras.server.options.ServerOptions"
-KEY = "ROFORMER_KERAS_API_KEY"
 
 
 def run(
@@ -69,15 +68,15 @@ def run(
         import_extra(name, "roformer-keras serve")
     if not 0 <= port < 2**16:
         raise ConfigurationError(f"port must be from 0 to 65535, got {port}")
+    from roformer_keras.server.options import KEY_VARIABLE, ServerOptions
+
     if api_key is None:
-        api_key = os.environ.get(KEY)
+        api_key = os.environ.get(KEY_VARIABLE)
     if api_key == "":
         raise ConfigurationError(
-            f"the key of --api-key or of {KEY} must not be empty: leave it out for a "
-            "server without a key"
+            f"the key of --api-key or of {KEY_VARIABLE} must not be empty: leave it "
+            "out for a server without a key"
         )
-    from roformer_keras.server.options import ServerOptions
-
     options = ServerOptions(**limits)
     of_ray = (num_replicas, cpus_per_replica, address)
     start: Callable

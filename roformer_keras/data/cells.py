@@ -300,7 +300,8 @@ class Sheet:
         if not numbered:
             width = max(width, *(column + 1 for column in columns))
         header_cells = self._first if is_named else ()
-        rows = fit_rows(self._where, self._rows, width, header_cells)
+        expected = header_cells or (names if width == len(names) else ())
+        rows = fit_rows(self._where, self._rows, width, header_cells, expected)
         return _select(rows, columns, numbered), places
 
     def stream(self, fields: Sequence[str], header: str | None) -> Iterator[Row]:
@@ -479,6 +480,7 @@ def fit_rows(
     rows: Iterable[Row],
     width: int,
     header: Sequence[str] = (),
+    expected: Sequence[str] = (),
 ) -> Iterator[Row]:
     """The rows, with a SourceError in place of cells that do not fit.
 
@@ -487,10 +489,11 @@ def fit_rows(
         rows: numbers and cells.
         width: cells that a row must have.
         header: cells of the header, which no row repeats.
+        expected: names of the columns that a row must have, as far as they are known.
     """
     for line, cells in rows:
         try:
-            check_row(where(line), cells, width, header)
+            check_row(where(line), cells, width, header, expected)
         except SourceError as error:
             yield line, error
         else:
@@ -498,22 +501,32 @@ def fit_rows(
 
 
 def check_row(
-    place: str, cells: Sequence[str], width: int, header: Sequence[str] = ()
+    place: str,
+    cells: Sequence[str],
+    width: int,
+    header: Sequence[str] = (),
+    expected: Sequence[str] = (),
 ) -> None:
     """Checks the number of cells of a row.
 
     Args:
         place: what errors call the row.
-        cells, width, header: as in `fit_rows`.
+        cells, width, header, expected: as in `fit_rows`.
 
     Raises:
         SourceError: it is not `width`, or the row is the header again.
     """
     if len(cells) != width:
-        hint = "a cell that holds the separator must be in quotes"
+        hint = None
+        if len(cells) > width:
+            hint = "a cell that holds the separator must be in quotes"
+        elif expected:
+            hint = (
+                f"its columns are {name_list(expected)}, with commas between in .csv "
+                "and tabs in .tsv and .txt"
+            )
         raise SourceError(
-            f"{place} must have {width} columns, got {len(cells)}",
-            hint=hint if len(cells) > width else None,
+            f"{place} must have {width} columns, got {len(cells)}", hint=hint
         )
     if header and [cell.strip() for cell in cells] == list(header):
         raise SourceError(f"{place} must be a row, and repeats the header")

@@ -33,10 +33,10 @@ class CorpusSource(Settings):
             `datasets.Dataset.save_to_disk` has written.
         fields: the keys or columns of a record; by default `text` of `.jsonl` and the
             first column of `.csv` and `.tsv`. Plain text has none: a record is a line.
-        format: str of `FORMATS`, for files whose extension does not say it.
-        header, encoding: of the files, as in `FinetuningSettings`.
+        format: for files whose extension does not say it.
+        header, encoding: of the files. See `FinetuningSettings`.
         group: the key or column by whose value records are held out together, such as
-            the book; None for the record's own values.
+            the book; by default the record's own values.
         holdout: float in [0, 1). The share of the groups that is held out. It depends
             on a group's value alone, so it is the same for every seed, order and file.
 

@@ -46,7 +46,7 @@ from roformer_keras.data.lines import (
 )
 from roformer_keras.data.objects import read_objects
 from roformer_keras.data.tagged import join_tokens, read_tagged, token_tags
-from roformer_keras.errors import ConfigurationError, Hint, SourceError
+from roformer_keras.errors import ConfigurationError, Hint, SourceError, name_list
 from roformer_keras.io.budget import Budget
 from roformer_keras.types import FileEncoding, FileFormat, FileHeader
 
@@ -248,16 +248,15 @@ def _check_fields(fields, count, labelled):
     if fields and len(fields) not in (count + labelled, count + 1):
         raise ConfigurationError(
             f"fields must name {count} {'text' if count == 1 else 'texts'}"
-            f"{' and a label' if labelled else ''}, got {', '.join(fields)}"
+            f"{' and a label' if labelled else ''}, got {name_list(fields)}"
         )
     if not all(map(str.strip, fields)):
         raise ConfigurationError(
-            "fields must be names that are not empty, got "
-            f"{', '.join(map(repr, fields))}"
+            f"fields must be names that are not empty, got {list(fields)!r}"
         )
     if len(set(fields)) < len(fields):
         raise ConfigurationError(
-            f"fields must name different columns, got {', '.join(fields)}"
+            f"fields must name different columns, got {name_list(fields)}"
         )
 
 

@@ -4,6 +4,8 @@ import dataclasses
 
 from roformer_keras.checks import Settings, integer, number
 
+# The environment variable of the key that clients must send.
+KEY_VARIABLE = "ROFORMER_KERAS_API_KEY"
 # Texts of a request: the check of a longer list would itself take long.
 MOST_TEXTS = 2048
 

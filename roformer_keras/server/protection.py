@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from roformer_keras.server.direct import JSONAnswer
 from roformer_keras.server.errors import Refusal
-from roformer_keras.server.options import ServerOptions
+from roformer_keras.server.options import KEY_VARIABLE, ServerOptions
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 # What a client may see without a key: whether the server lives, and its page, which
@@ -42,7 +42,7 @@ def warn_without_key(
     if api_key is None and not is_local(address):
         remark(
             f"warning: anyone who reaches {host} can use the model: give --api-key, or "
-            "set ROFORMER_KERAS_API_KEY"
+            f"set {KEY_VARIABLE}"
         )
 
 

@@ -17,6 +17,7 @@ _CELL, _MAX_SIDE, _EDGES = 0.62, 20.0, 2.5
 _ROOM_FOR_SHARE, _ROOM_FOR_COUNT = 0.5, 0.3
 # Characters of the name of a class, and of a baseline.
 _LONGEST_NAME, _LONGEST_BASELINE = 14, 48
+_NO_FONT = "numbers of classes, see report.txt: no font here has their characters"
 _DOTS = {"marker": "o", "markersize": 4}
 # Where a system has several, those that are made for simplified Chinese.
 _FAMILIES = (
@@ -140,6 +141,8 @@ def draw_confusion(
         labels = *axes.get_xticklabels(), *axes.get_yticklabels()
         _use_font(labels, font, size)
         axes.set(xlabel="predicted", ylabel="true")
+        if font is None:
+            figure.supxlabel(_NO_FONT, fontsize="small")
         if room >= _ROOM_FOR_COUNT:
             for (row, column), count in np.ndenumerate(table):
                 share = shares[row, column]

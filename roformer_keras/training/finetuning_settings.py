@@ -31,10 +31,10 @@ class FinetuningSettings(Settings):
 
     Args:
         task: str of `TASKS`.
-        train: str. File of labelled texts, as `read_table` takes it, but not standard
-            input: a training that is resumed reads its files again.
-        source: str. The checkpoint to start from, as in `from_preset`; a small one
-            that this package ships if not given.
+        train: str. File of labelled texts, but not standard input: a training that is
+            resumed reads its files again. See `read_table`.
+        source: str. The checkpoint to start from: a name, file or folder; a small one
+            that this package ships by default. See `from_preset`.
         ignore: patterns of tensors of the source to pass over:
             `"bert/embeddings/position_embeddings"` to start from a BERT.
         valid: str or None. File to evaluate the model on after each epoch.
@@ -43,11 +43,11 @@ class FinetuningSettings(Settings):
         holdout_by: columns or keys, as in `fields`: rows that share a value of one are
             on one side of `holdout`. With the columns of both texts of a pair, no text
             is on both sides.
-        fields: columns or keys of the texts and of the label; see `read_table`. Of
-            multiple-choice, a context, a question or none, the choices, and the label.
-        format: str of `FORMATS`, for files whose extension does not say it.
+        fields: columns or keys of the texts and of the label. Of multiple-choice, a
+            context, a question or none, the choices, and the label. See `read_table`.
+        format: for files whose extension does not say it.
         header: `"first"` if the first row of a table names its columns, `"none"` if it
-            is a row as the others; see `read_table`.
+            is a row as the others. See `read_table`.
         encoding: of text files: `"utf-8"`, `"gbk"`, `"gb18030"`, `"big5"`, `"utf-16"`,
             or `"auto"`, which looks for a byte-order mark, or tries UTF-8 and GB18030.
         on_bad_row: `"error"`, or `"skip"` to leave out rows that are not what the task
@@ -55,12 +55,13 @@ class FinetuningSettings(Settings):
         pairs: bool. Whether a row has two texts, if the task takes one or two.
         options: arguments of the task's class, such as `multi_label`, `crf`, `pooling`.
         model: fields of `RoFormerConfig` to change, such as `dropout`.
-        max_length: int or None. Tokens to which rows are cut; the class's own if None.
+        max_length: int or None. Tokens to which rows are cut; by default the task's.
         epochs: int. Maximum of passes over `train`.
         batch_size: int. Rows of an update.
         accumulation: int. Parts of a batch that are computed one after the other, to
             save memory.
-        learning_rate: float or None. See `finetuning_rate` for the default.
+        learning_rate: float or None. By default 2e-5 for a model of width 768, and more
+            for narrower ones. See `finetuning_rate`.
         warmup_ratio: float in [0, 1). Share of all updates in which the rate rises
             from 0.
         schedule: `"linear"`: the rate then falls to 0; `"constant"`: it stays.
@@ -69,20 +70,21 @@ class FinetuningSettings(Settings):
             below.
         lora_rank: int, 0 for none. Rank of additions to kernels; only these and the
             head are trained.
-        lora_alpha: float or None. `lora_rank` if None.
-        lora_targets: kernels that get additions; see `enable_lora`.
+        lora_alpha: float or None. The additions are multiplied by it and divided by the
+            rank; as much as the rank by default.
+        lora_targets: kernels that get additions. See `enable_lora`.
         freeze_embeddings: bool. Whether embeddings are not trained.
         freeze_layers: int. How many of the lowest blocks are not trained.
         adversarial_epsilon: float, 0 for none. Length of the step of FGM.
         r_drop: float, 0 for none. Weight of the divergence of two passes.
-        class_weights: `"balanced"` (the inverse of the frequency of a class in
-            `train`), a table of class to weight, or None.
-        dtype: Keras dtype policy: `"float32"`, `"mixed_bfloat16"` or
-            `"mixed_float16"`.
+        class_weights: `"balanced"` for the inverse of the frequency of a class in
+            `train`, or a table of class to weight; all are 1 by default.
+        dtype: in which the model computes: `"float32"`, `"mixed_bfloat16"` or
+            `"mixed_float16"`, a policy of Keras.
         gradient_checkpointing: bool. Less memory, more time.
         monitor: str or None. The metric of `valid` that determines the best epoch: one
             of its report, or `"loss"`; of one class a row also `"matthews"`, and of two
-            classes `"f1"`, that of the second; the task's own if None.
+            classes `"f1"`, that of the second. By default as the task does.
         patience: int or None. Epochs without a better metric after which to stop.
         keep_best: bool. Whether to keep the weights of the best epoch, not the last.
         seed: int from 0 to 2**32 - 1. Of new weights, the order of the data, what is

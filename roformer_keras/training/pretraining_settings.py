@@ -111,7 +111,7 @@ class PretrainingSettings(Settings):
         name: str. Stem of the zip that is written; seq2seq has no zip.
         data: sources of the corpus.
         stages: trained one after the other, each with a new optimizer.
-        source: str or None. Checkpoint to start from; new weights if not given.
+        source: str or None. Checkpoint to start from; new weights by default.
         initialize_heads: bool. Whether heads that the source lacks get new weights.
         ignore: patterns of tensors of the source to pass over:
             `"bert/embeddings/position_embeddings"` to start from a BERT.
@@ -122,8 +122,8 @@ class PretrainingSettings(Settings):
             that is built from the corpus.
         subwords: bool. Whether a built vocabulary consists of parts of words, for texts
             with spaces, instead of characters.
-        lower_case: bool. Whether texts are lower-cased and stripped of accents; False
-            for a cased vocabulary. A source knows this itself.
+        lower_case: bool. Whether texts are lower-cased and stripped of accents,
+            unless the vocabulary is cased. A source knows this itself.
         min_count: int. Minimum occurrences of a character in a built vocabulary.
         max_vocabulary: int or None. Maximum of tokens of a built vocabulary; needed
             for subwords.

@@ -90,6 +90,11 @@ def load_source(
                 hint=Hint("leave out {model} and {unilm}"),
             )
     kind = name or (stored_class if takes_it else otherwise)
+    if task_of(stored_class) and kind not in (stored_class, "RoFormerBackbone"):
+        raise ConfigurationError(
+            f"{source} holds a {stored_class}, which is no {kind} any more",
+            hint="ask it by roformer-keras predict, or by its own methods",
+        )
     if kind == GENERATOR:
         from roformer_keras.generation.served import ServedGenerator
 

@@ -12,6 +12,7 @@ import re
 import shlex
 import sys
 
+import pytest
 from common import ROOT, run_main, write_lines
 from one_layer import write_one_layer
 
@@ -161,3 +162,25 @@ def test_commands_and_flags_that_pages_name_exist():
         for name in wrong_names(f"`{line}")
     ]
     assert wrong == []
+
+
+# Words of Python, and names that are no flags, files or values of a flag.
+PYTHON = re.compile(
+    r"\bNone\b|\bTrue\b|\bFalse\b|\bsee \w+_|\"|`|\bstr\b|\bfloat\b|\bint\b"
+    r"|\b[a-z0-9]+_[a-z0-9_]+\b(?![./])"
+)
+
+
+@pytest.mark.parametrize("name", find_commands())
+def test_the_help_has_the_words_of_a_command_line(name):
+    parser = argparse.ArgumentParser()
+    _add_flags(parser, find_commands()[name])
+    titles = [group.title for group in parser._action_groups]
+    assert len(set(titles)) == len(titles)
+    values = {
+        str(value) for action in parser._actions for value in action.choices or ()
+    }
+    for action in parser._actions:
+        text = re.sub("datasets.Dataset.save_to_disk|bert/.*position_", "", action.help)
+        wrong = set(PYTHON.findall(text)) - values
+        assert not wrong, f"{action.dest}: {wrong} in {text}"

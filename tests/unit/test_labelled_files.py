@@ -14,7 +14,7 @@ import pytest
 from hostile.run import make, unrefused
 
 from roformer_keras.data.files import FORMATS, read_table
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import ConfigurationError, SourceError, name_list
 
 TEXTS = [("甲，乙",), ("丙 丁",)]
 
@@ -304,7 +304,7 @@ def test_files_and_fields_that_are_not_there(tmp_path):
     with pytest.raises(SourceError, match=r"cannot read .*: No such file"):
         read_table(tmp_path / "none.tsv", 1)
     for fields in (("a", "b"), ("1", "1", "1", "1")):
-        message = f"name 2 texts and a label, got {', '.join(fields)}"
+        message = f"name 2 texts and a label, got {name_list(fields)}"
         with pytest.raises(ConfigurationError, match=message):
             read_table(tmp_path / "none.tsv", 2, fields)
     with pytest.raises(ConfigurationError, match="different columns, got text, text"):
