@@ -11,7 +11,12 @@ RUN pip install --no-cache-dir '.[tensorflow,serve]' && rm -rf /src/*
 USER user
 WORKDIR /home/user
 EXPOSE 8000
-HEALTHCHECK --start-period=120s CMD \
-    python -c "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/health')"
+# The port is that of the command that runs, of which process 1 has the words.
+HEALTHCHECK --start-period=120s CMD python -c "import re, urllib.request; \
+    words = open('/proc/1/cmdline').read(); \
+    port = re.search(r'--port[=\0](\d+)', words); \
+    urllib.request.urlopen(f'http://127.0.0.1:{port[1] if port else 8000}/health')"
 ENTRYPOINT ["roformer-keras"]
+# Without a key, of which the server warns: one that is written here would be the same
+# in every copy of the image. Give it when a container starts, as above.
 CMD ["serve", "roformer-sim-char", "--host", "0.0.0.0"]

@@ -307,7 +307,7 @@ def test_files_and_fields_that_are_not_there(tmp_path):
         message = f"name 2 texts and a label, got {name_list(fields)}"
         with pytest.raises(ConfigurationError, match=message):
             read_table(tmp_path / "none.tsv", 2, fields)
-    with pytest.raises(ConfigurationError, match="different columns, got text, text"):
+    with pytest.raises(ConfigurationError, match="columns, got 'text', 'text'"):
         read_table(tmp_path / "none.jsonl", 1, ("text", "text"))
 
 

@@ -1,0 +1,123 @@
+"""The files of docs/deploying.md fit the server, and so does the Dockerfile."""
+
+import argparse
+import configparser
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+from common import ROOT
+
+from roformer_keras.cli.main import _add_flags, find_commands
+from roformer_keras.server.options import KEY_VARIABLE, ServerOptions
+
+PAGE = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+LIMITS = ServerOptions()
+
+
+@pytest.fixture(scope="module")
+def parser():
+    parser = argparse.ArgumentParser()
+    _add_flags(parser, find_commands()["serve"])
+    return parser
+
+
+def block(language):
+    """The only block of a language."""
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.M | re.S)
+    return found
+
+
+def test_flags_and_variables_are_those_of_the_server(parser):
+    flags = {flag for action in parser._actions for flag in action.option_strings}
+    # `kubectl` has one of its own.
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE + DOCKERFILE))
+    others = {"--from-literal", "--no-cache-dir", "--create-home", "--start-period"}
+    assert named - others <= flags
+    assert KEY_VARIABLE in PAGE and KEY_VARIABLE in DOCKERFILE
+    for line in re.findall(r"roformer-keras serve (.*)", PAGE):
+        parser.parse_args(line.split())
+
+
+def test_the_unit_ends_after_the_server_does():
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str
+    unit.read_string(block("ini"))
+    assert int(unit["Service"]["TimeoutStopSec"]) > LIMITS.timeout
+    assert "api-key" not in unit["Service"]["ExecStart"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
+def test_systemd_accepts_the_unit(tmp_path):
+    # It looks for the program.
+    text = block("ini").replace(
+        "/opt/roformer-keras/bin/roformer-keras", sys.executable
+    )
+    path = tmp_path / "roformer-keras.service"
+    path.write_text(text, encoding="utf-8")
+    words = ["systemd-analyze", "verify", path]
+    found = subprocess.run(words, capture_output=True, text=True)
+    assert (found.returncode, found.stdout + found.stderr) == (0, "")
+
+
+def test_proxies_wait_longer_and_keep_connections_for_less_time():
+    for kept, waits in (
+        (r"keepalive_timeout (\d+)s", r"proxy_read_timeout (\d+)s"),
+        (r" keepalive (\d+)s", r"response_header_timeout (\d+)s"),
+    ):
+        assert int(re.search(kept, PAGE)[1]) < LIMITS.read_timeout
+        assert int(re.search(waits, PAGE)[1]) > LIMITS.timeout
+    assert LIMITS.max_body == 4 * 2**20
+    assert "client_max_body_size 4m" in PAGE and "max_size 4MiB" in PAGE
+
+
+def test_the_objects_of_kubernetes_fit_each_other(parser):
+    deployment, service = yaml.safe_load_all(block("yaml"))
+    pod = deployment["spec"]["template"]
+    assert service["spec"]["selector"] == pod["metadata"]["labels"]
+    assert deployment["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
+    assert pod["spec"]["terminationGracePeriodSeconds"] > LIMITS.timeout
+    (container,) = pod["spec"]["containers"]
+    assert container["args"][0] == "serve"
+    options = parser.parse_args(container["args"][1:])
+    (port,) = container["ports"]
+    assert (options.host, options.port) == ("0.0.0.0", port["containerPort"])
+    assert service["spec"]["ports"][0]["targetPort"] == port["name"]
+    for probe, path in (
+        ("startupProbe", "/health"),
+        ("readinessProbe", "/ready"),
+        ("livenessProbe", "/health"),
+    ):
+        assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
+    assert container["env"][0]["name"] == KEY_VARIABLE
+
+
+@pytest.mark.parametrize(
+    ("words", "port"),
+    [
+        (["serve", "--port", "9001"], "9001"),
+        (["serve", "--port=9002", "--quiet"], "9002"),
+        (["serve", "--host", "0.0.0.0"], "8000"),
+    ],
+)
+def test_the_health_check_of_the_image_asks_the_port_of_the_command(
+    words, port, monkeypatch
+):
+    check = re.search(r'HEALTHCHECK .*?python -c "(.*?)"\n', DOCKERFILE, re.S)[1]
+    code = re.sub(r"\\\n *", "", check)
+    line, asked = "\0".join(["python", "roformer-keras", *words, ""]), []
+    monkeypatch.setattr("urllib.request.urlopen", asked.append)
+    exec(code, {"open": lambda path: io.StringIO(line)})
+    assert asked == [f"http://127.0.0.1:{port}/health"]
+
+
+def test_the_image_starts_with_flags_of_the_server(parser):
+    words = json.loads(re.search(r"^CMD (\[.*\])$", DOCKERFILE, re.M)[1])
+    assert words[0] == "serve"
+    parser.parse_args(words[1:])
