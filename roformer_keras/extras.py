@@ -17,6 +17,7 @@ _EXTRAS = {
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
     "export": ("nncf", "onnx", "onnxruntime"),
     "openvino": ("openvino",),
+    "search": ("faiss",),
 }
 _EXTRA_OF = {name: extra for extra, names in _EXTRAS.items() for name in names}
 

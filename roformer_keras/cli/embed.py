@@ -36,14 +36,14 @@ def run(file: str, *, output: str = "-", engine: EngineOrRay = "auto", **flags) 
 
     def lines(rows, answers, job):
         if output.endswith(".npy"):
-            return _array_bytes(answers["vector"], len(texts), job.done == 0)
+            return array_bytes(answers["vector"], len(texts), job.done == 0)
         return answer_lines(rows, answers)
 
     inputs = number_rows(file, zip(texts, strict=True), itertools.count(1))
     command.run(inputs, lines=lines, endings=_ENDINGS)
 
 
-def _array_bytes(vectors, count, is_first):
+def array_bytes(vectors, count, is_first):
     """The next rows of an `.npy` file of `count` rows, after its header."""
     import numpy as np
 

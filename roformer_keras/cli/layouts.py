@@ -13,7 +13,7 @@ from roformer_keras.types import (
 TABLE = f"{__name__}.TableLayout"
 PAIRS = f"{__name__}.PairLayout"
 TRAINED = f"{__name__}.TrainedLayout"
-JOB = f"{__name__}.JobFlags"
+JOB, LOCAL = f"{__name__}.JobFlags", f"{__name__}.LocalFlags"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,23 @@ class TrainedLayout(TableLayout):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class JobFlags:
+class LocalFlags:
+    """Options of a job in this process.
+
+    Args:
+        engine: what computes; auto is openvino where it is installed and can, else
+            keras; openvino-int8 has weights in 8 bits.
+        overwrite: replace the output.
+        quiet: show no progress and no remarks.
+    """
+
+    engine: EngineOrRay = "auto"
+    overwrite: bool = False
+    quiet: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobFlags(LocalFlags):
     """Options of a job.
 
     Args:
@@ -70,11 +86,6 @@ class JobFlags:
             keras; openvino-int8 has weights in 8 bits; ray computes in many processes,
             see `embed`.
         worker_engine: the engine of each process of a Ray.
-        overwrite: replace the output.
-        quiet: show no progress and no remarks.
     """
 
-    engine: EngineOrRay = "auto"
     worker_engine: Engine = "auto"
-    overwrite: bool = False
-    quiet: bool = False

@@ -122,6 +122,7 @@ def answer_lines(
     answers: Mapping[str, Sequence],
     style: str = "json",
     extras: Sequence[Mapping] = (),
+    names: Sequence[str] = (),
 ) -> list[str]:
     """Lines that show rows of texts with their answers.
 
@@ -131,12 +132,13 @@ def answer_lines(
         style: as `output_style` gives it; `json` for any answers, the others for
             numbers or lists of texts with scores.
         extras: what is shown between the texts of a row and its answers.
+        names: of the texts of a row; if empty, those of a file without a header.
     """
     lines = []
     for at, row in enumerate(rows):
         values = {name: column[at] for name, column in answers.items()}
         if style == "json":
-            texts = dict(zip(files.row_names(row), row, strict=True))
+            texts = dict(zip(names or files.row_names(row), row, strict=True))
             lines.append(
                 json_line({**texts, **(extras[at] if extras else {}), **values})
             )

@@ -97,6 +97,7 @@ class VerbCommand:
         extras: Sequence[Mapping] = (),
         lines: Callable | None = None,
         loaded: Any = None,
+        finish: Callable[[Any], str] | None = None,
         endings: Sequence[str] = (".jsonl", ".tsv"),
     ) -> None:
         """Answers inputs in this process, and prints the name of the output at the end.
@@ -108,6 +109,8 @@ class VerbCommand:
             lines: function from rows, answers and `Job` to lines, in place of
                 `answer_lines`; or to bytes, for a file of another kind.
             loaded: the loaded verb, if it is known to answer the inputs.
+            finish: function of the loaded verb that completes the output, and returns
+                what is printed in place of its name.
             endings: extensions that the output may have.
         """
         from roformer_keras.progress import progress_bar
@@ -136,12 +139,15 @@ class VerbCommand:
                         if lines is not None:
                             written = lines(batch, answers, job)
                         else:
-                            written = answer_lines(batch, answers, style, extras[part])
+                            written = answer_lines(
+                                *(batch, answers, style, extras[part]),
+                                names=self.verb.fields,
+                            )
                         job.write(written, len(batch))
                         bar.update(len(batch))
                 interrupts.check()
         if self._output != "-":
-            print(self._output)
+            print(finish(loaded) if finish else self._output)
 
     def _metadata(self, rows, extras):
         """Settings that distinguish this job from others on the same inputs."""

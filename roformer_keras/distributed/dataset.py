@@ -12,6 +12,7 @@ from roformer_keras.extras import import_extra
 from roformer_keras.verbs.embed import Embed, Similarity
 from roformer_keras.verbs.fill_mask import FillMask
 from roformer_keras.verbs.predict import Predict
+from roformer_keras.verbs.search import Rerank, Search
 from roformer_keras.verbs.verb import Verb
 from roformer_keras.verbs.writing import Generate, Paraphrase, WritingVerb
 
@@ -68,6 +69,44 @@ def similarity(dataset: Any, source: _Source, **options: Any) -> Any:
         >>> cosines = distributed.similarity(dataset, "roformer-sim-char")
     """
     return map_verb(Similarity, dataset, source, **options)
+
+
+def search(dataset: Any, source: _Source, **options: Any) -> Any:
+    """Adds the column `results`: the texts of an index that are nearest to a query.
+
+    They are structs of `text`, `score` and `row`.
+
+    Args:
+        dataset, source: as in `embed`.
+        options: `index`, the folder of `search.build_index`, which every worker can
+            read; `fields`, the name of the column of the queries (default: `query`);
+            the other options of the command `search`; and those of workers, as in
+            `map_texts`.
+
+    Example:
+        >>> import ray
+        >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
+        >>> folder = roformer_keras.search.build_index("poem", ["床前明月光"], model)
+        >>> dataset = ray.data.from_items([{"query": "月亮"}])
+        >>> found = distributed.search(dataset, "roformer-sim-char", index=folder)
+    """
+    return map_verb(Search, dataset, source, **options)
+
+
+def rerank(dataset: Any, source: _Source, **options: Any) -> Any:
+    """Adds the column `score`: how well a text fits a query.
+
+    Args:
+        dataset, source: as in `embed`.
+        options: `fields`, the names of both columns (default: `query` and `text`); the
+            options of the command `rerank`; and those of workers, as in `map_texts`.
+
+    Example:
+        >>> import ray
+        >>> dataset = ray.data.from_items([{"query": "月亮", "text": "床前明月光"}])
+        >>> scores = distributed.rerank(dataset, "roformer-sim-char")
+    """
+    return map_verb(Rerank, dataset, source, **options)
 
 
 def predict(dataset: Any, source: _Source, **options: Any) -> Any:

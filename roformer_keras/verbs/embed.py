@@ -21,7 +21,7 @@ class VectorVerb(ReadingVerb):
     source: sources.Path = "roformer-sim-char"
     max_length: int | None = count(None)
 
-    takes = ("RoFormerSentenceEncoder",)
+    takes: ClassVar[tuple[str, ...]] = ("RoFormerSentenceEncoder",)
     loading: ClassVar[Mapping[str, str]] = {"max_length": "max_length"}
 
     @classmethod

@@ -25,7 +25,7 @@ LAYERS = (
     "keras_hub tasks",
     "models",
     "objectives",
-    "fast_model generation",
+    "fast_model generation search",
     "data",
     "inference text",
     "conversion engines metrics",

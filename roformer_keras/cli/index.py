@@ -1,0 +1,65 @@
+"""`roformer-keras index`."""
+
+import itertools
+from pathlib import Path
+
+from roformer_keras.cli import layouts, verbs
+from roformer_keras.cli.embed import array_bytes
+from roformer_keras.cli.texts import check_inputs, number_rows, read_lines
+from roformer_keras.io.atomic import check_target, make_folder
+from roformer_keras.types import Engine
+
+EXAMPLES = ("index sentences.txt -o sentences.index",)
+VERB, FILES = "roformer_keras.verbs.embed.Embed", ("file",)
+# Its vectors are always of length 1, and of float32.
+OPTIONS = ("roformer_keras.verbs.embed.VectorVerb", layouts.TABLE, layouts.LOCAL)
+
+
+def run(
+    file: str,
+    *,
+    output: str,
+    engine: Engine = "auto",
+    approximate: bool = False,
+    **flags,
+) -> None:
+    """Make an index of lines of text, in which `search` finds the nearest.
+
+    If it is interrupted, the same command resumes.
+
+    Args:
+        file: texts, one a line; or a table, as `embed` takes it.
+        output: folder of the index.
+        engine: as in `embed`.
+        approximate: write a graph for approximate search too, which is for millions of
+            texts; needs FAISS.
+    """
+    from roformer_keras.data.texts import as_texts
+    from roformer_keras.search import index
+
+    folder = Path(output)
+    vectors = folder / index.VECTORS
+    command = verbs.VerbCommand(
+        VERB, {**flags, "output": str(vectors), "engine": engine}
+    )
+    texts = read_lines(file, **command.layout)
+    inputs = number_rows(file, zip(texts, strict=True), itertools.count(1))
+    check_inputs(inputs, lambda row: as_texts([row], (1,)))
+    make_folder(folder)
+    check_target(vectors, command.overwrite, folder=False)
+    (folder / index.RECORD).unlink(missing_ok=True)
+
+    def lines(rows, answers, job):
+        return array_bytes(answers["vector"], len(texts), job.done == 0)
+
+    def finish(loaded):
+        index.write_record(folder, texts, _encode(loaded), str(command.verb.source))
+        if approximate:
+            index.write_graph(folder)
+        return output
+
+    command.run(inputs, lines=lines, endings=(".npy",), finish=finish)
+
+
+def _encode(loaded):
+    return lambda texts: loaded.answer([(text,) for text in texts], ())["vector"]

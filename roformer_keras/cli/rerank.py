@@ -1,0 +1,35 @@
+"""`roformer-keras rerank`."""
+
+from roformer_keras.cli import layouts, verbs
+from roformer_keras.cli.texts import number_rows
+from roformer_keras.data.files import read_table
+
+EXAMPLES = (
+    "rerank pairs.tsv --source pair-classifier",
+    "rerank answers.txt --query 怎么办信用卡 --source pair-classifier",
+)
+VERB, FILES = "roformer_keras.verbs.search.Rerank", ("file",)
+OPTIONS, TABLES = (VERB, layouts.PAIRS, layouts.JOB), verbs.TABLES
+
+
+def run(file: str, *, query: str | None = None, output: str = "-", **flags) -> None:
+    """Score how well texts fit a query, by a classifier of pairs or by vectors.
+
+    If it is interrupted, the same command resumes.
+
+    Args:
+        file: pairs of a query and a text, as `similarity` takes them; with --query only
+            texts, one a line, or a table as `embed` takes it; - is standard input.
+        query: of all texts.
+        output: .jsonl, or .tsv with rows of query, text and score; - for JSON lines on
+            standard output.
+        source: of the model: a folder of `finetune`, or one with vectors (default:
+            roformer-sim-char).
+    """
+    command = verbs.VerbCommand(VERB, {**flags, "output": output}, layouts.PAIRS)
+    if command.runs_on_ray(file, query):
+        return
+    count = 2 if query is None else 1
+    table = read_table(file, count, labelled=False, **command.layout)
+    rows = [row if query is None else (query, *row) for row in table.texts]
+    command.run(number_rows(file, rows, table.lines, command.layout["format"]))

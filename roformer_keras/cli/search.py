@@ -1,0 +1,49 @@
+"""`roformer-keras search`."""
+
+from roformer_keras.cli import layouts, verbs
+from roformer_keras.cli.texts import check_one_input, number_rows, output_style
+from roformer_keras.data.files import read_table
+
+EXAMPLES = (
+    "search sentences.index --text 怎么办信用卡",
+    "search sentences.index queries.txt -o found.jsonl --top-k 5",
+)
+VERB, FILES = "roformer_keras.verbs.search.Search", ("index", "file")
+OPTIONS, TABLES = (VERB, layouts.TABLE, layouts.JOB), verbs.TABLES
+
+
+def run(
+    index: str,
+    file: str | None = None,
+    *,
+    text: list[str] | None = None,
+    output: str = "-",
+    **flags,
+) -> None:
+    """Find the texts of an index that are nearest to queries, by their cosines.
+
+    Args:
+        index: folder of `index`.
+        file: queries, one a line; or a table, as `embed` takes it; - is standard input.
+        text: query to take instead of a file; may be repeated.
+        output: .jsonl, or .tsv with rows of query, text, cosine and row; - for standard
+            output.
+        source: of the model (default: the one that made the index).
+    """
+    if "source" not in flags:
+        from roformer_keras.search.index import known_source
+
+        flags["source"] = known_source(index)
+    flags |= {"index": index, "output": output}
+    command = verbs.VerbCommand(VERB, flags)
+    if command.runs_on_ray(file, text):
+        return
+    check_one_input(file, text, "a file of queries", "--text TEXT")
+    if text is not None:
+        queries = [(f"text {at}", (one,)) for at, one in enumerate(text, start=1)]
+    else:
+        assert file is not None
+        table = read_table(file, 1, labelled=False, **command.layout)
+        format = command.layout["format"]
+        queries = number_rows(file, table.texts, table.lines, format)
+    command.run(queries, style=output_style(output, text))

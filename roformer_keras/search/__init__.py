@@ -1,0 +1,8 @@
+"""Search: the nearest texts by their vectors, duplicates, and ranks of what was found.
+
+Names are imported when they are first used; they are listed in `__init__.pyi`.
+"""
+
+from roformer_keras.backend import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -1,0 +1,341 @@
+"""A folder of vectors and of their texts, in which the nearest are found.
+
+INDEX/vectors.npy       float32 `(texts, dim)`, of length 1; read as a memory map
+INDEX/texts.jsonl       the texts, in the same order
+INDEX/index.json        the model that has made the vectors; written last
+INDEX/neighbours.faiss  a graph for approximate search; only where it was asked for
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from roformer_keras.checks import check_flag, check_integer, check_path
+from roformer_keras.data.files import read_table
+from roformer_keras.data.texts import as_texts
+from roformer_keras.data.vectors import unit_rows
+from roformer_keras.errors import CheckpointError, ConfigurationError, Hint, SourceError
+from roformer_keras.extras import import_extra
+from roformer_keras.hub.catalog import resolve
+from roformer_keras.io.atomic import one_line, replacing
+from roformer_keras.io.blob import Blob
+from roformer_keras.io.json_file import json_bytes, read_json
+from roformer_keras.search.neighbours import Neighbours, semantic_search
+
+VECTORS, TEXTS, RECORD, GRAPH = (
+    "vectors.npy",
+    "texts.jsonl",
+    "index.json",
+    "neighbours.faiss",
+)
+# What a model is known by: its vectors of these texts. They are the same in another
+# format and by another engine, and differ after another training.
+PROBES = (
+    "今天天气不错，适合出去走走。",
+    "如何办理信用卡？",
+    "学而时习之，不亦说乎？",
+    "手机屏幕碎了，去哪里修比较便宜",
+    "苹果公司发布了新产品",
+    "Python 3 的列表怎么排序",
+)
+# The distance of such vectors by weights in 8 bits is 0.07, of other models above 0.3.
+_MAX_DISTANCE = 0.15
+# Edges of a vector in the graph, and how many are looked at to make and to search it.
+_EDGES, _MAKING, _SEARCHING = 32, 80, 64
+_ROWS = 4096
+
+
+class Hit(NamedTuple):
+    """A text that was found.
+
+    Attributes:
+        number: int. Its row in the index.
+        text: str.
+        score: float. Cosine of the query and the text.
+    """
+
+    number: int
+    text: str
+    score: float
+
+
+class VectorIndex:
+    """Finds the texts of an index that are nearest to queries.
+
+    Args:
+        folder: that `build_index` or `roformer-keras index` wrote.
+        model: what made the vectors: a model or an export with `encode`, such as
+            `RoFormerSim`, or a function from a list of texts to vectors.
+        approximate: bool. Whether the graph of FAISS is asked, which misses some of the
+            nearest, and is faster among millions. The index must have one.
+        trust: bool. True to read the graph: FAISS is not made for files of strangers.
+
+    Attributes:
+        texts: list of str.
+        vectors: float32 `(texts, dim)`, a memory map.
+        source: str. The model as the index names it.
+
+    Raises:
+        SourceError: a file of the index is missing or damaged.
+        ConfigurationError: another model has made the vectors.
+
+    Example:
+        >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
+        >>> texts = ["今天天气不错", "学而时习之", "床前明月光"]
+        >>> folder = search.build_index("index", texts, model)
+        >>> index = search.VectorIndex(folder, model)
+        >>> [[hit.text for hit in hits] for hits in index.search(["天气真好"], top_k=1)]
+        [['今天天气不错']]
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        model: Any,
+        approximate: bool = False,
+        trust: bool = False,
+    ):
+        check_path("folder", folder)
+        check_flag("approximate", approximate)
+        check_flag("trust", trust)
+        path, record = Path(folder), read_record(folder)
+        self.source: str = record["source"]
+        self._encode = encoder_of(model)
+        self.vectors = _read_vectors(path / VECTORS)
+        table = read_table(str(path / TEXTS), 1, ["text"], labelled=False)
+        self.texts = [text for (text,) in table.texts]
+        if len(self.texts) != len(self.vectors):
+            raise SourceError(
+                f"{path} must have a vector for each text, got {len(self.texts):,} "
+                f"texts and {len(self.vectors):,} vectors: make the index again"
+            )
+        _check_model(path, record, self._encode, self.vectors.shape[1])
+        self._graph = _read_graph(path, trust) if approximate else None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def search(self, queries: str | Sequence[str], top_k: int = 10) -> list:
+        """The texts that are nearest to each query, the nearest first.
+
+        Args:
+            queries: texts, or a str.
+            top_k: int. Texts for a query.
+
+        Returns:
+            list of `Hit` for each query; one list for a str.
+
+        Raises:
+            ConfigurationError: a query is no text, or an argument breaks its rule.
+        """
+        if isinstance(queries, str):
+            return self.search([queries], top_k)[0]
+        if not len(queries):
+            return []
+        queries = [text for (text,) in as_texts(queries, (1,))]
+        found = self.nearest(self._encode(queries), top_k)
+        return [
+            [
+                Hit(int(number), self.texts[number], float(score))
+                for number, score in zip(*row, strict=True)
+                if number >= 0
+            ]
+            for row in zip(*found, strict=True)
+        ]
+
+    def nearest(self, vectors: Any, top_k: int = 10) -> Neighbours:
+        """The rows of the index that are nearest to vectors, as `semantic_search`."""
+        if self._graph is None:
+            return semantic_search(vectors, self.vectors, top_k)
+        check_integer("top_k", top_k, minimum=1)
+        vectors = unit_rows(np.asarray(vectors, "float32"))
+        self._graph.hnsw.efSearch = max(_SEARCHING, 2 * top_k)
+        scores, numbers = self._graph.search(vectors, min(top_k, len(self)))
+        return Neighbours(numbers, scores)
+
+
+def build_index(
+    folder: str | os.PathLike,
+    texts: Iterable[str],
+    model: Any,
+    *,
+    source: str = "",
+    approximate: bool = False,
+    overwrite: bool = False,
+) -> Path:
+    """Writes the index of some texts.
+
+    Args:
+        folder: path, which appears when all is written.
+        texts: any iterable of str.
+        model: as `VectorIndex` takes it.
+        source: str. The name under which `roformer-keras search` finds the model.
+        approximate: bool. Whether to write a graph for approximate search, by FAISS.
+        overwrite: bool. Whether an existing folder may be replaced.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ConfigurationError: a text is no str, or there is none.
+        OutputError: the folder exists or cannot be written.
+    """
+    check_flag("approximate", approximate)
+    encode = encoder_of(model)
+    texts = [text for (text,) in as_texts(list(texts), (1,))]
+    with replacing(folder, overwrite, folder=True) as partial:
+        first = _checked(encode(texts[:_ROWS]))
+        vectors = np.lib.format.open_memmap(
+            partial / VECTORS, "w+", "float32", (len(texts), first.shape[1])
+        )
+        for start in range(0, len(texts), _ROWS):
+            found = _checked(encode(texts[start : start + _ROWS])) if start else first
+            vectors[start : start + _ROWS] = unit_rows(found)
+        vectors.flush()
+        write_record(partial, texts, encode, source)
+        if approximate:
+            write_graph(partial)
+    return Path(folder)
+
+
+def write_record(
+    folder: Path, texts: Sequence[str], encode: Callable, source: str
+) -> None:
+    """Writes the texts of an index, and then its record, which makes it whole."""
+    lines = (f"{json.dumps({'text': one}, ensure_ascii=False)}\n" for one in texts)
+    with (
+        replacing(folder / TEXTS, overwrite=True) as partial,
+        open(partial, "w", encoding="utf-8") as file,
+    ):
+        file.writelines(lines)
+    probes = unit_rows(_checked(encode(list(PROBES))))
+    record = {"source": source, "count": len(texts), "probes": probes.tolist()}
+    with replacing(folder / RECORD, overwrite=True) as partial:
+        partial.write_bytes(json_bytes(record))
+
+
+def write_graph(folder: Path) -> None:
+    """Writes the graph for approximate search next to the vectors."""
+    faiss = import_extra("faiss", "approximate search")
+    vectors = _read_vectors(folder / VECTORS)
+    graph = faiss.IndexHNSWFlat(vectors.shape[1], _EDGES, faiss.METRIC_INNER_PRODUCT)
+    graph.hnsw.efConstruction = _MAKING
+    for start in range(0, len(vectors), _ROWS):
+        graph.add(np.ascontiguousarray(vectors[start : start + _ROWS]))
+    with replacing(folder / GRAPH, overwrite=True) as partial:
+        faiss.write_index(graph, str(partial))
+
+
+def read_record(folder: str | os.PathLike) -> dict[str, Any]:
+    """The record of an index.
+
+    Raises:
+        SourceError: the folder has none, or it is damaged.
+    """
+    path = Path(folder) / RECORD
+    if not path.is_file():
+        raise SourceError(
+            f"{os.fspath(folder)} must be the folder of an index, there is no {path}: "
+            "make one with roformer-keras index"
+        )
+    record = read_json(Blob.of_file(path))
+    fields = {"source": str, "count": int, "probes": list}
+    for name, kind in fields.items():
+        if type(record.get(name)) is not kind:
+            raise SourceError(f"{path} is damaged: {name!r} must be {kind.__name__}")
+    return record
+
+
+def known_source(folder: str | os.PathLike) -> str:
+    """The model that an index names: a checkpoint of the catalogue, or a local path.
+
+    Raises:
+        SourceError: it names none, or one that may be anybody's.
+    """
+    source = read_record(folder)["source"]
+    if not source or "://" in source or not os.path.exists(resolve(source)):
+        raise SourceError(
+            f"the index {os.fspath(folder)} names the model {source!r:.200}, which is "
+            "no checkpoint and no file here: give the model with --source"
+        )
+    return source
+
+
+def encoder_of(model: Any) -> Callable[[list[str]], Any]:
+    """A function from texts to vectors."""
+    if hasattr(model, "encode"):
+        return lambda texts: model.encode(texts, verbose=0)
+    if not callable(model):
+        raise ConfigurationError(
+            "an index needs a model that encodes texts, such as RoFormerSim, got "
+            f"{type(model).__name__}"
+        )
+    return model
+
+
+def _checked(vectors):
+    vectors = np.asarray(vectors, "float32")
+    if vectors.ndim != 2 or not np.isfinite(vectors).all():
+        raise ConfigurationError(
+            f"vectors must be finite and of the shape (texts, dim), got {vectors.shape}"
+        )
+    return vectors
+
+
+def _read_vectors(path):
+    try:
+        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError, OverflowError) as error:
+        raise SourceError(f"cannot read {path}: {one_line(error)}") from error
+    if vectors.dtype != np.float32 or vectors.ndim != 2 or 0 in vectors.shape:
+        raise SourceError(
+            f"{path} must be float32 (texts, dim), got {vectors.dtype} {vectors.shape}"
+        )
+    return vectors
+
+
+def _check_model(folder, record, encode, dim):
+    """Raises ConfigurationError if other weights have made the vectors of an index."""
+    try:
+        probes = np.array(record["probes"], "float32")
+    except (TypeError, ValueError, OverflowError):
+        probes = np.zeros(0)
+    if probes.shape != (len(PROBES), dim) or not np.isfinite(probes).all():
+        raise CheckpointError(f"{folder / RECORD} is damaged: make the index again")
+    found = unit_rows(_checked(encode(list(PROBES))))
+    if found.shape == probes.shape:
+        distance = float(np.linalg.norm(found - probes, axis=1).max())
+        if distance <= _MAX_DISTANCE:
+            return
+        said = f"whose vectors of the same texts are {distance:.2f} apart"
+    else:
+        said = f"of {found.shape[1]} numbers a vector, not {dim}"
+    name = record["source"] or "another model"
+    raise ConfigurationError(
+        f"the index {folder} was made by {name!r:.200}, got a model {said}",
+        hint="search with the model of the index, or make the index again",
+    )
+
+
+def _read_graph(folder, trust):
+    path = folder / GRAPH
+    if not path.is_file():
+        raise SourceError(
+            f"approximate search needs the graph of an index, there is no {path}: make "
+            "the index with approximate=True"
+        )
+    if not trust:
+        raise ConfigurationError(
+            f"FAISS reads {path} without a check, so it is read only if you trust who "
+            "wrote it",
+            hint=Hint("pass {trust:True} if you did, or leave out {approximate}"),
+        )
+    faiss = import_extra("faiss", "approximate search")
+    try:
+        return faiss.read_index(str(path))
+    except RuntimeError as error:
+        raise SourceError(f"cannot read {path}: {one_line(error)}") from error

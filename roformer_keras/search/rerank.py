@@ -1,0 +1,105 @@
+"""Ranks of texts for a query, by a model of pairs."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from roformer_keras.checks import check_integer
+from roformer_keras.data.vectors import pair_cosines
+from roformer_keras.errors import ConfigurationError
+
+
+def rerank(
+    model: Any,
+    query: str,
+    texts: Sequence[str],
+    top_k: int | None = None,
+    label: Any = None,
+    **kwargs: Any,
+) -> list[tuple[int, float]]:
+    """Which of some texts fit a query best, by a model that reads both together.
+
+    Args:
+        model: a `RoFormerTextClassifier` or `RoFormerTextRegressor` of pairs, which
+            reads the query and a text together; or one with vectors, whose cosines are
+            taken: `RoFormerSim`, `RoFormerSentenceEncoder` or their export.
+        query: str.
+        texts: list of str.
+        top_k: int or None. How many are returned; all if not given.
+        label: the class of a classifier whose probability is the score; of two classes
+            the second if not given.
+        kwargs: as in `predict` or `encode`, such as `engine`.
+
+    Returns:
+        list of (number of the text, score), the best first.
+
+    Raises:
+        ConfigurationError: the model does not compare texts, or an argument breaks its
+            rule.
+
+    Example:
+        >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
+        >>> texts = ["学而时习之", "今天天气不错", "床前明月光"]
+        >>> search.rerank(model, "天气真好", texts, top_k=1)[0][0]
+        1
+    """
+    if top_k is not None:
+        check_integer("top_k", top_k, minimum=1)
+    if not (texts := list(texts)):
+        return []
+    scores = scorer_of(model, label)([(query, text) for text in texts], **kwargs)
+    order = np.argsort(-np.asarray(scores), kind="stable")[:top_k]
+    return [(int(number), float(scores[number])) for number in order]
+
+
+def scorer_of(model: Any, label: Any = None) -> Callable[..., np.ndarray]:
+    """A function from pairs of texts to float32 scores, of higher is better.
+
+    Args:
+        model, label: as in `rerank`.
+
+    Raises:
+        ConfigurationError: as in `rerank`.
+    """
+    if label is not None and not hasattr(model, "classify"):
+        raise ConfigurationError(
+            f"label is for classifiers, got a {type(model).__name__}"
+        )
+    if hasattr(model, "encode"):
+        return lambda pairs, **kwargs: pair_cosines(
+            lambda texts: model.encode(texts, **{"verbose": 0, **kwargs}),
+            *zip(*pairs, strict=True),
+        )
+    if 2 in getattr(model, "text_counts", ()):
+        if hasattr(model, "classify"):
+            number = _class_number(model, label)
+            return lambda pairs, **kwargs: model.classify(
+                pairs, probabilities=True, **{"verbose": 0, **kwargs}
+            )[:, number]
+        if hasattr(model, "regress"):
+            return lambda pairs, **kwargs: model.regress(
+                pairs, **{"verbose": 0, **kwargs}
+            )
+    raise ConfigurationError(
+        "texts are ranked by a classifier or a regressor of pairs, or by a model with "
+        f"vectors, got a {type(model).__name__}"
+    )
+
+
+def _class_number(model, label):
+    """The number of the class whose probability is the score."""
+    names = list(model.classes or range(model.num_classes))
+    if label is None:
+        if len(names) != 2:
+            raise ConfigurationError(
+                f"a classifier of {len(names)} classes needs the label whose "
+                f"probability is the score: one of {', '.join(map(str, names))}"
+            )
+        return 1
+    for number, name in enumerate(names):
+        if label in (name, str(name)):
+            return number
+    raise ConfigurationError(
+        f"label must be one of {', '.join(map(str, names))}, got {label!r:.80}"
+    )

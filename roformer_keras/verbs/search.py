@@ -1,0 +1,105 @@
+"""The nearest texts of an index, and scores of texts for queries."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import ClassVar
+
+from roformer_keras.checks import integer
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.verbs.embed import VectorVerb
+from roformer_keras.verbs.sources import LoadedSource
+from roformer_keras.verbs.verb import LoadedVerb
+
+_PAIR_TASKS = ("RoFormerTextClassifier", "RoFormerTextRegressor")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search(VectorVerb):
+    """Texts of an index that are nearest to queries.
+
+    Args:
+        index: folder of `roformer-keras index`.
+        top_k: how many texts are found for a query.
+        approximate: ask the graph of the index, which may miss some.
+        trust: read the graph, which FAISS does without a check; for your own only.
+    """
+
+    index: str | os.PathLike = ""
+    top_k: int = integer(10, minimum=1, maximum=10_000)
+    approximate: bool = False
+    trust: bool = False
+
+    name = "search"
+    fields = ("query",)
+    column = "results"
+    loading: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def is_for(cls, loaded: LoadedSource) -> bool:
+        # A server has an index only if it is given one.
+        return False
+
+    def use(self, loaded: LoadedSource) -> LoadedVerb:
+        from roformer_keras.search import VectorIndex
+        from roformer_keras.tasks.labels import rounded
+
+        if not self.index:
+            raise ConfigurationError("search needs the folder of an index")
+        index = VectorIndex(
+            self.index, self.encoder(loaded), self.approximate, self.trust
+        )
+
+        def shown(hit):
+            return {"text": hit.text, "score": rounded(hit.score), "row": hit.number}
+
+        def answer(rows, numbers):
+            found = index.search([query for (query,) in rows], self.top_k)
+            return {"results": [list(map(shown, hits)) for hits in found]}
+
+        return LoadedVerb(lambda row: self.check_row(loaded, row), answer, self.fields)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rerank(VectorVerb):
+    """Scores of texts for queries, by a classifier of pairs or by vectors.
+
+    Args:
+        label: class of a classifier whose probability is the score; of two classes the
+            second if not given.
+    """
+
+    label: str | None = None
+
+    name = "rerank"
+    fields = ("query", "text")
+    column = "score"
+    otherwise = "RoFormerSim"
+    takes = (*VectorVerb.takes, *_PAIR_TASKS)
+
+    @classmethod
+    def is_for(cls, loaded: LoadedSource) -> bool:
+        if loaded.name in _PAIR_TASKS:
+            return loaded.tuned is None or loaded.tuned.text_count == 2
+        return loaded.name != "RoFormerBackbone" and super().is_for(loaded)
+
+    def use(self, loaded: LoadedSource) -> LoadedVerb:
+        from roformer_keras.data.vectors import pair_cosines
+        from roformer_keras.search.rerank import scorer_of
+        from roformer_keras.tasks.labels import rounded
+
+        if loaded.name in _PAIR_TASKS:
+            score = scorer_of(loaded.model, self.label)
+            options = self.computing
+        elif self.label is not None:
+            raise ConfigurationError("label is for classifiers of pairs")
+        else:
+            encode, options = self.encoder(loaded), {}
+
+            def score(pairs):
+                return pair_cosines(encode, *zip(*pairs, strict=True))
+
+        def answer(rows, numbers):
+            return {"score": list(map(rounded, score(list(rows), **options)))}
+
+        return LoadedVerb(lambda row: self.check_row(loaded, row), answer, self.fields)
