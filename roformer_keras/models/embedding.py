@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from roformer_keras.data.cosines import unit_rows
 from roformer_keras.data.rows import TOKENS_PER_BATCH
-from roformer_keras.data.vectors import embed_rows, unit_rows
+from roformer_keras.data.vectors import embed_rows
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import run_model
 from roformer_keras.text.matching import check_match

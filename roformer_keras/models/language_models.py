@@ -8,8 +8,8 @@ import numpy as np
 
 from roformer_keras.checks import takes_other_names
 from roformer_keras.config import MODEL_FIELDS, RoFormerConfig
+from roformer_keras.data.cosines import pair_cosines
 from roformer_keras.data.rows import TOKENS_PER_BATCH
-from roformer_keras.data.vectors import pair_cosines
 from roformer_keras.engines.network import write_language_model
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation import generate as writing

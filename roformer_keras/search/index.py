@@ -9,15 +9,16 @@ INDEX/neighbours.faiss  a graph for approximate search; only where it was asked 
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from roformer_keras.checks import check_flag, check_integer, check_path
+from roformer_keras.data.cosines import unit_rows
 from roformer_keras.data.files import read_table
 from roformer_keras.data.texts import as_texts
-from roformer_keras.data.vectors import unit_rows
 from roformer_keras.errors import CheckpointError, ConfigurationError, Hint, SourceError
 from roformer_keras.extras import import_extra
 from roformer_keras.hub.catalog import resolve
@@ -257,17 +258,19 @@ def known_source(folder: str | os.PathLike) -> str:
         SourceError: it names none, or one that may be anybody's.
     """
     source = read_record(folder)["source"]
-    if not source or "://" in source or not os.path.exists(resolve(source)):
-        raise SourceError(
-            f"the index {os.fspath(folder)} names the model {source!r:.200}, which is "
-            "no checkpoint and no file here: give the model with --source"
-        )
-    return source
+    if source and "://" not in source:
+        with suppress(SourceError):
+            if os.path.exists(resolve(source)):
+                return source
+    raise SourceError(
+        f"the index {os.fspath(folder)} names the model {source!r:.200}, which is no "
+        "checkpoint and no file here: give the model with --source"
+    )
 
 
 def encoder_of(model: Any) -> Callable[[list[str]], Any]:
     """A function from texts to vectors."""
-    if hasattr(model, "encode"):
+    if hasattr(model, "encode") and not isinstance(model, str):
         return lambda texts: model.encode(texts, verbose=0)
     if not callable(model):
         raise ConfigurationError(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roformer_keras.checks import check_integer, check_number
-from roformer_keras.data.vectors import unit_rows
+from roformer_keras.data.cosines import unit_rows
 from roformer_keras.errors import ConfigurationError
 
 # Cosines that are computed at a time, 16 MiB of them, and rows of a block.

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from roformer_keras.checks import check_integer
-from roformer_keras.data.vectors import pair_cosines
+from roformer_keras.data.cosines import pair_cosines
 from roformer_keras.errors import ConfigurationError
 
 

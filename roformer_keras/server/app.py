@@ -24,7 +24,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from roformer_keras.data.vectors import unit_rows
+from roformer_keras.data.cosines import unit_rows
 from roformer_keras.errors import RoFormerError
 from roformer_keras.extras import installed_version
 from roformer_keras.io.json_file import check_unicode

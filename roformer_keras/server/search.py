@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.data.vectors import unit_rows
+from roformer_keras.data.cosines import unit_rows
 
 # Texts whose vectors are computed in one turn, so that others do not wait long.
 _CHUNK = 64

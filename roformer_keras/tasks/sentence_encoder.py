@@ -9,12 +9,9 @@ import numpy as np
 from keras import ops
 
 from roformer_keras.checks import check_choice, check_number, takes_other_names
+from roformer_keras.data.cosines import pair_cosines, unit_rows
 from roformer_keras.data.rows import GroupRows, Rows
 from roformer_keras.data.texts import as_numbers
-from roformer_keras.data.vectors import (
-    pair_cosines,
-    unit_rows,
-)
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.pairs import PairCosines, PairFeatures
 from roformer_keras.losses import CoSENT, SupervisedContrastive

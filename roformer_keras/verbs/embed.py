@@ -94,7 +94,7 @@ class Similarity(VectorVerb):
     otherwise = "RoFormerSim"
 
     def use(self, loaded: LoadedSource) -> LoadedVerb:
-        from roformer_keras.data.vectors import pair_cosines
+        from roformer_keras.data.cosines import pair_cosines
         from roformer_keras.tasks.labels import rounded
 
         encode = self.encoder(loaded)

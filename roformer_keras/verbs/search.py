@@ -84,7 +84,7 @@ class Rerank(VectorVerb):
         return loaded.name != "RoFormerBackbone" and super().is_for(loaded)
 
     def use(self, loaded: LoadedSource) -> LoadedVerb:
-        from roformer_keras.data.vectors import pair_cosines
+        from roformer_keras.data.cosines import pair_cosines
         from roformer_keras.search.rerank import scorer_of
         from roformer_keras.tasks.labels import rounded
 
