@@ -5,6 +5,7 @@ from . import layers as layers
 from . import losses as losses
 from . import metrics as metrics
 from . import optimizers as optimizers
+from . import search as search
 from .config import RoFormerConfig as RoFormerConfig
 from .config import Seq2SeqConfig as Seq2SeqConfig
 from .conversion.convert import convert as convert

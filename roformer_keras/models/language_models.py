@@ -28,6 +28,7 @@ from roformer_keras.models.initializers import initializer
 from roformer_keras.models.objective_data import ObjectiveReader
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.optimizers import make_optimizer
+from roformer_keras.search.rerank import rerank
 from roformer_keras.types import Engine, TensorLike, Texts, Verbose
 
 # Of AdamW, if the model is not compiled.
@@ -336,6 +337,7 @@ class RoFormerSim(RoFormerCausalLM):
     has_vectors = True
 
     paraphrase = paraphrasing.paraphrase
+    rerank = rerank
 
     @overload
     def encode(

@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 
-from roformer_keras.server import openai
+from roformer_keras.server import cohere, openai
 from roformer_keras.server.options import MOST_TEXTS
 from roformer_keras.verbs.embed import Embed, Similarity
 from roformer_keras.verbs.fill_mask import FillMask
 from roformer_keras.verbs.predict import Predict
+from roformer_keras.verbs.search import Rerank, Search
 from roformer_keras.verbs.verb import Row, Verb
 from roformer_keras.verbs.writing import Generate, Paraphrase
 
@@ -45,11 +46,10 @@ class Rows(_Request):
     )
 
 
-class Search(_Request):
-    """A request of `/search`, which the page makes."""
+class Queries(_Request):
+    """Queries, and options."""
 
-    text: str
-    k: int = Field(10, ge=1, le=100)
+    queries: list[str] = Field(max_length=MOST_TEXTS)
 
 
 class Route(NamedTuple):
@@ -122,6 +122,21 @@ ROUTES: dict[type[Verb], Route] = {
         Pairs,
         "pairs",
         "similarity",
+        left_out=(*_SOURCE, "max_length"),
+    ),
+    Search: Route(
+        "/search",
+        Queries,
+        "queries",
+        "results",
+        left_out=(*_SOURCE, "max_length", "index", "approximate", "trust"),
+        changes={"top_k": {"le": 100}},
+    ),
+    Rerank: Route(
+        "/v1/rerank",
+        cohere.Ranking,
+        "documents",
+        "results",
         left_out=(*_SOURCE, "max_length"),
     ),
     Paraphrase: Route(

@@ -17,6 +17,7 @@ from roformer_keras.layers.pairs import PairCosines, PairFeatures
 from roformer_keras.losses import CoSENT, SupervisedContrastive
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.text_data import TextData
+from roformer_keras.search.rerank import rerank
 from roformer_keras.tasks.baselines import (
     SIMILARITIES,
     Baseline,
@@ -173,6 +174,7 @@ class RoFormerSentenceEncoder(TextTask):
     """
 
     files_class = SentenceEncoderFiles
+    rerank = rerank
 
     def __init__(
         self,

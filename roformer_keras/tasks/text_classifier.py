@@ -12,6 +12,7 @@ from roformer_keras.data.rows import Rows
 from roformer_keras.data.texts import one_or_many
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
+from roformer_keras.search.rerank import rerank
 from roformer_keras.tasks.baselines import (
     SIMILARITIES,
     Baseline,
@@ -149,6 +150,7 @@ class RoFormerTextClassifier(VectorTask):
     """
 
     files_class = TextClassifierFiles
+    rerank = rerank
 
     def __init__(
         self,

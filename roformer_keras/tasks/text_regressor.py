@@ -10,6 +10,7 @@ from keras import ops
 from roformer_keras.data.rows import Rows
 from roformer_keras.data.texts import as_numbers, one_or_many
 from roformer_keras.models import RoFormerBackbone
+from roformer_keras.search.rerank import rerank
 from roformer_keras.tasks.baselines import (
     SIMILARITIES,
     Baseline,
@@ -84,6 +85,7 @@ class RoFormerTextRegressor(VectorTask):
     """
 
     files_class = TextRegressorFiles
+    rerank = rerank
 
     def __init__(
         self,

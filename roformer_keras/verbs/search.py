@@ -46,9 +46,10 @@ class Search(VectorVerb):
 
         if not self.index:
             raise ConfigurationError("search needs the folder of an index")
-        index = VectorIndex(
-            self.index, self.encoder(loaded), self.approximate, self.trust
-        )
+        key = self.index, self.approximate, self.trust
+        if key not in loaded.kept:
+            loaded.kept[key] = VectorIndex(key[0], self.encoder(loaded), *key[1:])
+        index = loaded.kept[key]
 
         def shown(hit):
             return {"text": hit.text, "score": rounded(hit.score), "row": hit.number}

@@ -24,6 +24,7 @@ class LoadedSource:
         tokenizer: of its texts.
         tuned: `FinetunedTask` of a task, else None.
         is_guess: bool. True if the source does not say that it is of this class.
+        kept: dict. What verbs have opened for it.
     """
 
     name: str
@@ -31,6 +32,7 @@ class LoadedSource:
     tokenizer: Any
     tuned: Any = None
     is_guess: bool = False
+    kept: dict = dataclasses.field(default_factory=dict, compare=False)
 
 
 def class_of(source: Path, config: Path | None = None) -> str:

@@ -22,7 +22,7 @@ from roformer_keras.verbs.writing import Generate
 
 # What a command or a request has besides the options of its verb.
 OTHER_FLAGS = {
-    *("help", "file", "text", "texts", "pair", "output", "as_json"),
+    *("help", "file", "text", "texts", "pair", "query", "output", "as_json"),
     *("fields", "format", "header", "encoding"),
     *("engine", "worker_engine", "overwrite", "quiet"),
     *(f"ray.{field.name}" for field in dataclasses.fields(RayOptions)),
@@ -34,6 +34,8 @@ OTHER_FIELDS = {
         *("best_of", "suffix", "logit_bias", "frequency_penalty", "presence_penalty"),
     },
     "similarity": {"pairs"},
+    "search": {"queries"},
+    "rerank": {"model", "query", "documents", "top_n", "return_documents"},
     "paraphrase": {"texts"},
     "fill-mask": {"texts"},
     "predict": {"rows"},

@@ -1,0 +1,120 @@
+"""The commands, methods and engines of search, with models."""
+
+import json
+
+import numpy as np
+import pytest
+from common import CHARACTER, SIM, write_lines
+
+from roformer_keras import RoFormerSim, RoFormerTextClassifier, search
+from roformer_keras.cli import main
+from roformer_keras.export import ServedEncoder, export_model
+
+pytestmark = pytest.mark.slow
+TEXTS = ["今天天气不错", "学而时习之，不亦说乎？", "床前明月光", "他在北京工作"] * 8
+TEXTS = [f"{text}{number}" for number, text in enumerate(TEXTS)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search")
+    file = write_lines(folder / "a.txt", TEXTS)
+    command = ["index", str(file), "-o", str(folder / "a.index"), "--quiet"]
+    assert main([*command, "--source", str(SIM)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model():
+    return RoFormerSim.from_preset(SIM)
+
+
+def test_a_command_finds_what_all_cosines_find(folder, model, capsys):
+    queries = ["天气真好", "他在哪里"]
+    file = write_lines(folder / "queries.txt", queries)
+    index = str(folder / "a.index")
+    assert main(["search", index, str(file), "--top-k", "3", "--quiet"]) == 0
+    lines = list(map(json.loads, capsys.readouterr().out.splitlines()))
+    assert [line["query"] for line in lines] == queries
+    cosines = model.encode(queries, verbose=0) @ model.encode(TEXTS, verbose=0).T
+    for line, row in zip(lines, cosines, strict=True):
+        best = np.argsort(-row, kind="stable")[:3]
+        assert [one["row"] for one in line["results"]] == best.tolist()
+        assert [one["text"] for one in line["results"]] == [TEXTS[n] for n in best]
+        scores = [one["score"] for one in line["results"]]
+        np.testing.assert_allclose(scores, row[best], atol=2e-6)
+    found = search.VectorIndex(index, model).search(queries, 3)
+    assert [[hit.number for hit in hits] for hits in found] == [
+        [one["row"] for one in line["results"]] for line in lines
+    ]
+
+
+def test_another_model_than_that_of_the_index_is_refused(folder, capsys):
+    words = ["search", str(folder / "a.index"), "--text", "今天", "--quiet"]
+    assert main([*words, "--source", str(CHARACTER)]) == 2
+    assert "was made by" in capsys.readouterr().err
+
+
+def test_an_index_that_was_interrupted_is_resumed(folder, monkeypatch, capsys):
+    from roformer_keras.cli.jobs import Job
+    from roformer_keras.verbs.embed import Embed
+
+    monkeypatch.setattr(Embed, "window", 10)
+    write, written = Job.write, []
+
+    def interrupted(job, lines, inputs):
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        written.append(inputs)
+        write(job, lines, inputs)
+
+    monkeypatch.setattr(Job, "write", interrupted)
+    words = ["index", str(folder / "a.txt"), "-o", str(folder / "b.index")]
+    words += ["--source", str(SIM)]
+    assert main(words) == 130
+    assert not (folder / "b.index" / "index.json").exists()
+    assert main(["search", str(folder / "b.index"), "--text", "今天"]) == 2
+    monkeypatch.setattr(Job, "write", write)
+    assert main(words) == 0
+    assert "resuming after 20 of 32" in capsys.readouterr().err
+    one, other = (
+        np.load(folder / name / "vectors.npy") for name in ("a.index", "b.index")
+    )
+    np.testing.assert_allclose(one, other, atol=1e-6)
+    assert main(words) == 4
+
+
+@pytest.mark.parametrize("int8", [False, pytest.param(True, marks=pytest.mark.weekly)])
+def test_an_export_searches_the_index_of_its_model(folder, model, int8):
+    texts = {"calibration_texts": TEXTS} if int8 else {}
+    export_model(model, folder / f"export{int8}", "openvino", int8=int8, **texts)
+    served = ServedEncoder(folder / f"export{int8}")
+    found = search.VectorIndex(folder / "a.index", served).search("天气真好", 3)
+    expected = search.VectorIndex(folder / "a.index", model).search("天气真好", 3)
+    assert found[0].number == expected[0].number
+
+
+def test_pairs_are_ranked_by_a_classifier_and_by_vectors(folder, model, capsys):
+    texts = ["天气真好", "学习了又时常温习", "他在北京"]
+    ranks = model.rerank("今天天气不错", texts, verbose=0)
+    cosines = model.similarity(["今天天气不错"] * 3, texts, verbose=0)
+    assert [number for number, _ in ranks] == np.argsort(-cosines).tolist()
+    classifier = RoFormerTextClassifier.from_preset(CHARACTER, classes=["否", "是"])
+    pairs = [("今天", text) for text in texts]
+    classifier.fit(pairs, ["是", "否", "是"], verbose=0)
+    expected = classifier.classify(pairs, probabilities=True, verbose=0)[:, 1]
+    ranks = classifier.rerank("今天", texts)
+    assert [number for number, _ in ranks] == np.argsort(-expected).tolist()
+    classifier.save_to_preset(folder / "pairs")
+    file = write_lines(folder / "texts.txt", texts)
+    words = ["rerank", str(file), "--query", "今天", "--quiet"]
+    assert main([*words, "--source", str(folder / "pairs")]) == 0
+    lines = list(map(json.loads, capsys.readouterr().out.splitlines()))
+    assert [line["query"] for line in lines] == ["今天"] * 3
+    np.testing.assert_allclose([one["score"] for one in lines], expected, atol=1e-5)
+    rows = write_lines(folder / "pairs.tsv", [f"今天\t{text}" for text in texts])
+    words = ["rerank", str(rows), "--source", str(folder / "pairs"), "--label", "否"]
+    assert main([*words, "--quiet"]) == 0
+    lines = list(map(json.loads, capsys.readouterr().out.splitlines()))
+    scores = [1 - one["score"] for one in lines]
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
