@@ -47,9 +47,10 @@ def run(
     check_inputs(inputs, lambda row: as_texts([row], (1,)))
     make_folder(folder)
     check_target(vectors, command.overwrite, folder=False)
-    (folder / index.RECORD).unlink(missing_ok=True)
 
     def lines(rows, answers, job):
+        # Until all is written, it is no index.
+        (folder / index.RECORD).unlink(missing_ok=True)
         return array_bytes(answers["vector"], len(texts), job.done == 0)
 
     def finish(loaded):

@@ -5,8 +5,8 @@ from roformer_keras.cli.texts import number_rows
 from roformer_keras.data.files import read_table
 
 EXAMPLES = (
-    "rerank pairs.tsv --source pair-classifier",
-    "rerank answers.txt --query 怎么办信用卡 --source pair-classifier",
+    "rerank pairs.tsv -o scores.tsv",
+    "rerank answers.txt --query 怎么办信用卡",
 )
 VERB, FILES = "roformer_keras.verbs.search.Rerank", ("file",)
 OPTIONS, TABLES = (VERB, layouts.PAIRS, layouts.JOB), verbs.TABLES

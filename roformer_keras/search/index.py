@@ -57,6 +57,13 @@ class Hit(NamedTuple):
         number: int. Its row in the index.
         text: str.
         score: float. Cosine of the query and the text.
+
+    Example:
+        >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
+        >>> folder = search.build_index("hits", ["今天天气不错"], model)
+        >>> hit = search.VectorIndex(folder, model).search("天气真好")[0]
+        >>> hit.number, hit.text
+        (0, '今天天气不错')
     """
 
     number: int
@@ -149,7 +156,15 @@ class VectorIndex:
         ]
 
     def nearest(self, vectors: Any, top_k: int = 10) -> Neighbours:
-        """The rows of the index that are nearest to vectors, as `semantic_search`."""
+        """The rows of the index that are nearest to vectors.
+
+        Args:
+            vectors: float `(queries, dim)`, of the model of the index.
+            top_k: int. Neighbours of a query.
+
+        Returns:
+            As `semantic_search`.
+        """
         if self._graph is None:
             return semantic_search(vectors, self.vectors, top_k)
         check_integer("top_k", top_k, minimum=1)
@@ -184,6 +199,11 @@ def build_index(
     Raises:
         ConfigurationError: a text is no str, or there is none.
         OutputError: the folder exists or cannot be written.
+
+    Example:
+        >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
+        >>> search.build_index("poem", ["床前明月光", "疑是地上霜"], model).name
+        'poem'
     """
     check_flag("approximate", approximate)
     encode = encoder_of(model)

@@ -21,6 +21,11 @@ class Neighbours(NamedTuple):
     Attributes:
         numbers: int64 `(queries, k)`. Their rows in the corpus.
         scores: float32 `(queries, k)`. Cosines.
+
+    Example:
+        >>> found = search.semantic_search([[1.0, 0.0]], [[0.0, 1.0], [2.0, 0.0]])
+        >>> found.numbers.tolist(), found.scores.tolist()
+        ([[1, 0]], [[1.0, 0.0]])
     """
 
     numbers: np.ndarray
@@ -33,6 +38,11 @@ class Pairs(NamedTuple):
     Attributes:
         first, second: int64 `(pairs,)`. Their rows; the first is the lower one.
         scores: float32 `(pairs,)`. Cosines.
+
+    Example:
+        >>> pairs = search.paraphrase_mining([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]])
+        >>> pairs.first.tolist(), pairs.second.tolist(), pairs.scores.tolist()
+        ([0], [2], [1.0])
     """
 
     first: np.ndarray

@@ -28,7 +28,7 @@ from roformer_keras.data.cosines import unit_rows
 from roformer_keras.errors import RoFormerError
 from roformer_keras.extras import installed_version
 from roformer_keras.io.json_file import check_unicode
-from roformer_keras.server import openai
+from roformer_keras.server import cohere, openai
 from roformer_keras.server.direct import Direct, DirectRoute, JSONAnswer
 from roformer_keras.server.errors import Refusal
 from roformer_keras.server.metrics import Metrics
@@ -36,9 +36,9 @@ from roformer_keras.server.models import ServedModel
 from roformer_keras.server.options import ServerOptions
 from roformer_keras.server.protection import Guard
 from roformer_keras.server.queue import Kind, ModelQueue
-from roformer_keras.server.requests import ROUTES, Route, Search, request_model
-from roformer_keras.server.search import PoemSearch
+from roformer_keras.server.requests import ROUTES, Route, request_model
 from roformer_keras.verbs.embed import Embed
+from roformer_keras.verbs.search import Rerank
 from roformer_keras.verbs.verb import Verb
 from roformer_keras.verbs.writing import Generate, Paraphrase
 
@@ -78,6 +78,8 @@ def create_app(
     """
     options = options or ServerOptions()
     served = model if isinstance(model, ServedModel) else ServedModel(model)
+    if options.index:
+        served.open_index(options.index)
     routes = _Routes(served, options)
     app = fastapi.FastAPI(
         title=f"roformer-keras: {routes.names[0]}",
@@ -100,7 +102,6 @@ class _Routes:
         self._metrics = Metrics(self.names[0])
         self._started = time.time()
         self._queue: Any = None
-        self._search: Any = None
         self.direct: dict[str, DirectRoute] = {}
 
     @contextlib.asynccontextmanager
@@ -114,12 +115,7 @@ class _Routes:
             self._metrics.observe_step,
         )
         self._metrics.watch(lambda: self._queue.waiting)
-        kind = Kind((Embed.name,), self._model.vectors)
-        self._search = PoemSearch(
-            lambda texts: self._queue.answer(texts, kind), self._options.queue_size
-        )
         yield
-        self._search.close()
         await self._queue.close()
 
     def metrics_of(self, app):
@@ -141,8 +137,6 @@ class _Routes:
         for kind, route in ROUTES.items():
             if kind.name in model.verbs:
                 self._add_verb(app, kind, route)
-        if Embed.name in model.verbs:
-            app.post("/search")(self.search)
         files = resources.files("roformer_keras.server") / "page"
         for path, name, kind in (
             ("/", "page.html", "text/html"),
@@ -183,7 +177,11 @@ class _Routes:
 
     def _add_verb(self, app, kind: type[Verb], route: Route) -> None:
         """Adds the route of a verb to FastAPI, and to the direct ones."""
-        handlers = {Embed: self.embeddings, Generate: self.completions}
+        handlers = {
+            Embed: self.embeddings,
+            Generate: self.completions,
+            Rerank: self.ranking,
+        }
         handler: Callable = handlers.get(kind, self.answers)
         answer = functools.partial(handler, kind, route)
         request = request_model(kind, route)
@@ -286,11 +284,20 @@ class _Routes:
         answers = await self._answer(receive, rows, queued, counts)
         return JSONAnswer({route.answers: list(map(_shown, answers))})
 
-    async def search(self, body: Search, request: fastapi.Request) -> dict:
-        """Lines of poems that are near to a text."""
-        (text,) = self._texts(body.text)
-        answer = self._search.search(text, body.k)
-        return await _unless_gone(request.receive, answer, self._options.timeout)
+    async def ranking(self, kind, route, body, receive) -> Response:
+        """Scores of texts for a query, as in the API of Cohere and of Jina."""
+        self._check_model(body.model)
+        texts, (query,) = self._texts(body.texts), self._texts(body.query)
+        rows, options = [(query, text) for text in texts], route.options(body, kind)
+        verb = self._model.verb(kind.name, **options)
+        counts = await _tokenized(self._model.reader(verb), rows)
+        answer = functools.partial(self._model.answer, verb)
+        queued = Kind((kind.name, *options.items()), answer)
+        scored = await self._answer(receive, rows, queued, counts)
+        scores = [one["score"] for one in scored]
+        return JSONAnswer(
+            cohere.ranking_answer(texts, scores, body, sum(counts), self.names[0])
+        )
 
     # === What they share ===
 
@@ -377,9 +384,8 @@ def _shown(answer: Mapping[str, Any]) -> Any:
     if "outputs" in answer:
         outputs = answer["outputs"]
         return [{"text": one["text"], "similarity": one["score"]} for one in outputs]
-    return next(
-        (answer[name] for name in ("similarity", "masks") if name in answer), answer
-    )
+    alone = ("similarity", "masks", "results")
+    return next((answer[name] for name in alone if name in answer), answer)
 
 
 async def _tokenized(function, rows) -> list:

@@ -40,7 +40,7 @@ def ranking_answer(
     """The answer of `/v1/rerank`, the best text first."""
     results = []
     for number in np.argsort(-np.asarray(scores), kind="stable")[: body.top_n]:
-        result = {"index": int(number), "relevance_score": float(scores[number])}
+        result: dict = {"index": int(number), "relevance_score": float(scores[number])}
         if body.return_documents:
             result["document"] = {"text": texts[number]}
         results.append(result)

@@ -17,7 +17,9 @@ from roformer_keras.generation.prompts import as_ids, stop_ids_of
 from roformer_keras.types import Engine
 from roformer_keras.verbs.embed import Embed, VectorVerb
 from roformer_keras.verbs.fill_mask import FillMask
+from roformer_keras.verbs.predict import Predict
 from roformer_keras.verbs.registry import VERBS
+from roformer_keras.verbs.search import Search
 from roformer_keras.verbs.sources import GENERATOR, load_source
 from roformer_keras.verbs.verb import Row, Verb
 from roformer_keras.verbs.writing import Generate, Paraphrase, WritingVerb
@@ -36,6 +38,8 @@ _ABILITIES = {
     "generate": "write",
     "fill-mask": "fill_mask",
     "predict": "predict",
+    "search": "search",
+    "rerank": "rerank",
 }
 
 
@@ -123,6 +127,28 @@ class ServedModel:
                         "a server answers rows of texts, and this task needs rows with "
                         "choices: use roformer-keras predict"
                     )
+
+    def open_index(self, folder: str | os.PathLike) -> None:
+        """Adds the verb `search`, in an index of this model.
+
+        Raises:
+            ConfigurationError: the model has no vectors, or others than the index.
+            SourceError: the index cannot be read.
+        """
+        embed = self.verbs.get(Embed.name)
+        if not isinstance(embed, Embed):
+            raise ConfigurationError(
+                f"an index is for a model with vectors, which {self.name} has not"
+            )
+        verb = Search(
+            source=embed.source,
+            engine=embed.engine,
+            max_length=embed.max_length,
+            index=os.fspath(folder),
+        )
+        # It is read now, and kept.
+        verb.use(self._loaded)
+        self.verbs[Search.name] = verb
 
     @property
     def abilities(self) -> list[str]:
@@ -259,7 +285,8 @@ class ServedModel:
         reads = [
             verb
             for verb in self.verbs.values()
-            if isinstance(verb, Embed | FillMask) or len(self.verbs) == 1
+            if isinstance(verb, Embed | FillMask)
+            or (isinstance(verb, Predict) and Embed.name not in self.verbs)
         ]
         for verb in reads:
             if isinstance(verb, WritingVerb):

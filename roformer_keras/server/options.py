@@ -32,6 +32,8 @@ class ServerOptions(Settings):
         read_timeout: float. Seconds within which a client must have sent its request.
         model_name: names by which clients may ask for the model, in place of its own;
             answers have the first.
+        index: folder of `roformer-keras index`, in which /search and the page find
+            texts.
 
     Raises:
         ConfigurationError: an argument breaks its rule.
@@ -54,3 +56,4 @@ class ServerOptions(Settings):
     timeout: float = number(60.0, above=0)
     read_timeout: float = number(10.0, above=0)
     model_name: tuple[str, ...] = ()
+    index: str | None = None

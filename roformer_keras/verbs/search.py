@@ -89,18 +89,19 @@ class Rerank(VectorVerb):
         from roformer_keras.search.rerank import scorer_of
         from roformer_keras.tasks.labels import rounded
 
-        if loaded.name in _PAIR_TASKS:
-            score = scorer_of(loaded.model, self.label)
-            options = self.computing
-        elif self.label is not None:
-            raise ConfigurationError("label is for classifiers of pairs")
-        else:
-            encode, options = self.encoder(loaded), {}
+        def score(rows):
+            if loaded.name in _PAIR_TASKS:
+                return scorer_of(loaded.model, self.label)(rows, **self.computing)
+            return pair_cosines(self.encoder(loaded), *zip(*rows, strict=True))
 
-            def score(pairs):
-                return pair_cosines(encode, *zip(*pairs, strict=True))
+        def check(row):
+            if loaded.name in _PAIR_TASKS:
+                scorer_of(loaded.model, self.label)
+            elif self.label is not None:
+                raise ConfigurationError("label is for classifiers of pairs")
+            self.check_row(loaded, row)
 
         def answer(rows, numbers):
-            return {"score": list(map(rounded, score(list(rows), **options)))}
+            return {"score": list(map(rounded, score(list(rows))))}
 
-        return LoadedVerb(lambda row: self.check_row(loaded, row), answer, self.fields)
+        return LoadedVerb(check, answer, self.fields)

@@ -23,7 +23,7 @@ from common import GPT, ROOT, SIM
 from hostile import requests
 from server_process import PATIENCE, Server, until
 
-from roformer_keras import RoFormerCausalLM, RoFormerSim
+from roformer_keras import RoFormerCausalLM, RoFormerSim, search
 from roformer_keras.export import ServedGenerator, export_generator
 
 KEY_LINE = b"Authorization: Bearer secret\r\n"
@@ -38,8 +38,11 @@ def export(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def sim(export):
-    flags = ("--read-timeout", "2", "--max-connections", "300", "--queue-size", "200")
+def sim(export, tmp_path_factory):
+    index = tmp_path_factory.mktemp("index") / "texts.index"
+    search.build_index(index, TEXTS, ServedGenerator(export))
+    flags = ("--index", str(index))
+    flags += ("--read-timeout", "2", "--max-connections", "300", "--queue-size", "200")
     flags += ("--max-body", str(2**20), "--timeout", str(PATIENCE))
     with Server(export, *flags) as server:
         yield server
@@ -302,8 +305,8 @@ def test_the_page_searches_and_writes(sim, language):
         for width in (390, 1200):
             check_page(driver, sim.url, width)
         is_chinese = language.startswith("zh")
-        title = driver.find_element("id", "embed-title").text
-        assert title == ("相近的诗句" if is_chinese else "Lines of poems like yours")
+        title = driver.find_element("id", "search-title").text
+        assert title == ("检索" if is_chinese else "Search")
     finally:
         driver.quit()
 
@@ -323,13 +326,16 @@ def check_page(driver, url, width):
     )
     driver.get(url)
     wait = WebDriverWait(driver, PATIENCE)
-    wait.until(lambda _: text_of("#embed .timing").endswith(" ms"))
+    wait.until(lambda _: text_of("#search .timing").endswith(" ms"))
     assert text_of("#model") == "roformer-sim-char"
-    assert len(driver.find_elements(By.CSS_SELECTOR, "#embed li")) == 8
+    assert len(driver.find_elements(By.CSS_SELECTOR, "#search li")) == 8
     field = driver.find_element(By.ID, "paraphrase-text")
     field.send_keys(Keys.TAB)
     driver.switch_to.active_element.send_keys(Keys.ENTER)
     wait.until(lambda _: "ms" in text_of("#paraphrase .timing"))
+    driver.find_element(By.CSS_SELECTOR, "#rerank button").click()
+    wait.until(lambda _: "ms" in text_of("#rerank .timing"))
+    assert "学而时习之" in text_of("#rerank li")
     # Nothing is wider than the window, and what the model cannot do is hidden.
     page = driver.find_element(By.TAG_NAME, "html")
     assert driver.execute_script("return arguments[0].scrollWidth", page) <= width

@@ -91,7 +91,7 @@ TO_SIM = [
     (head("/%2e%2e/%2e%2e/etc/passwd"), 404, NO_ROUTE),
     (head("//etc/passwd"), 404, NO_ROUTE),
     (head("/page.css/../../app.py"), 404, NO_ROUTE),
-    (head("/poems.tsv.gz"), 404, NO_ROUTE),
+    (head("/page.txt"), 404, NO_ROUTE),
     (head("/docs"), 404, NO_ROUTE),
     (head("/%00"), 404, NO_ROUTE),
     (head("/page.html%00.css"), 404, NO_ROUTE),

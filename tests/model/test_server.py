@@ -15,6 +15,7 @@ from roformer_keras import (
     RoFormerSim,
     RoFormerTextClassifier,
     RoFormerTokenizer,
+    search,
 )
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.server import ServerOptions, create_app
@@ -316,3 +317,34 @@ def test_the_engine_computes_every_verb():
         for engine in ("openvino", "openvino-int8")
     )
     assert 1e-5 < np.abs(exact - rounded).max() < 0.1
+
+
+def test_an_index_is_searched_and_texts_are_ranked(tmp_path):
+    model = RoFormerSim.from_preset(SIM)
+    index = search.build_index(tmp_path / "x.index", TEXTS, model)
+    options = ServerOptions(index=str(index))
+    with client_of(ServedModel(SIM), options=options) as client:
+        abilities = client.get("/v1/models").json()["data"][0]["abilities"]
+        assert {"search", "rerank"} <= {*abilities}
+        found = post(client, "/search", queries=["天气", "你"], top_k=2)["results"]
+        expected = search.VectorIndex(index, model).search(["天气", "你"], 2)
+        for one, other in zip(found, expected, strict=True):
+            assert [hit["row"] for hit in one] == [hit.number for hit in other]
+            assert [hit["text"] for hit in one] == [hit.text for hit in other]
+        documents = [TEXTS[0], {"text": TEXTS[1]}, TEXTS[2]]
+        body = {"query": "天气", "documents": documents, "return_documents": True}
+        answer = post(client, "/v1/rerank", **body, model=SIM.name, top_n=2)
+        ranks = model.rerank("天气", TEXTS, top_k=2)
+        assert [one["index"] for one in answer["results"]] == [n for n, _ in ranks]
+        scores = [one["relevance_score"] for one in answer["results"]]
+        np.testing.assert_allclose(scores, [score for _, score in ranks], atol=1e-5)
+        texts = [one["document"]["text"] for one in answer["results"]]
+        assert texts == [TEXTS[number] for number, _ in ranks]
+        assert answer["usage"]["total_tokens"] > 0
+        post(client, "/v1/rerank", 400, query="", documents=TEXTS)
+        post(client, "/v1/rerank", 400, **body, label="好")
+        post(client, "/v1/rerank", 404, **body, model="another")
+    with client_of(ServedModel(SIM)) as client:
+        post(client, "/search", 404, queries=["天气"])
+    with pytest.raises(ConfigurationError, match="for a model with vectors"):
+        create_app(ServedModel(GPT), options)

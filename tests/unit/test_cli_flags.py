@@ -66,6 +66,8 @@ FLAGS = {
     "generate": f"{LINES} {RAY} batch-size fields length-penalty max-length "
     "max-new-tokens method min-length min-new-tokens model num-beams "
     "num-return-sequences seed stop temperature top-k top-p unilm worker-engine",
+    "index": "approximate batch-tokens config encoding engine fields format header "
+    "max-length output overwrite quiet source vocabulary",
     "inspect": "config json tensors vocabulary",
     "list": "json",
     "paraphrase": f"{LINES} {RAY} batch-size fields k masked-positions max-length "
@@ -80,10 +82,13 @@ FLAGS = {
     "min-count name no-initialize-heads no-lower-case no-packed no-subwords num-heads "
     "num-layers num-processes objective output overwrite packed process-id "
     "quiet save-every seed source steps subwords teacher vocabulary warmup whole-word",
+    "rerank": f"{READS} config fields format label max-length output overwrite query "
+    "quiet source vocabulary",
+    "search": f"{READS} approximate config fields format max-length output overwrite "
+    "quiet source text top-k trust vocabulary",
     "serve": "address allowed-host api-key batch-wait cpus-per-replica engine host "
-    "max-batch max-body max-characters max-connections max-length max-texts max-tokens "
-    "max-written "
-    "model-name "
+    "index max-batch max-body max-characters max-connections max-length max-texts "
+    "max-tokens max-written model-name "
     "num-replicas port queue-size quiet read-timeout timeout turn-tokens "
     "worker-engine",
     "similarity": f"{READS} config fields format max-length output overwrite pair "
@@ -152,6 +157,7 @@ RULES = {
     "an integer from 0 to 4294967295": "seed",
     "an integer from 1 to 1000000": "epochs",
     "an integer from 1 to 1024": "generate:num-beams",
+    "an integer from 1 to 10000": "search:top-k",
     "an integer from 1 to 1048576": "accumulation finetune:batch-size "
     "num-return-sequences pretrain:batch-size",
     "an integer from 1 to 2048": "max-texts",
@@ -178,7 +184,7 @@ RULES = {
     "one of float32 float16": "convert:dtype",
     "one of float32 mixed_bfloat16 mixed_float16": "dtype",
     "one of jsonl parquet": "output-format",
-    f"one of {ENGINES}": "evaluate:engine worker-engine",
+    f"one of {ENGINES}": "evaluate:engine index:engine worker-engine",
     f"one of {ENGINES} ray": "engine",
     "one of keras ray": "serve:engine",
     "one of linear constant": "schedule",

@@ -28,6 +28,8 @@ REVIEWS = ["好极了\t1", "太差了\t0"] * 8
 FILES = {
     "corpus.txt": POEM * 20,
     "sentences.txt": POEM,
+    "answers.txt": POEM,
+    "queries.txt": POEM,
     "texts.txt": ["今天天气不错", "不是我们"],
     "reviews.tsv": REVIEWS,
     "held-out.tsv": REVIEWS,
@@ -39,7 +41,7 @@ FILES = {
 }
 
 # Of trainings, which are not looked into before a backend is there.
-FOLDERS = ("reviews", "run/preset")
+FOLDERS = ("reviews", "run/preset", "sentences.index")
 
 
 def test_the_examples_of_the_help_run(tmp_path, monkeypatch, capsys):
@@ -56,6 +58,8 @@ def test_the_examples_of_the_help_run(tmp_path, monkeypatch, capsys):
         (tmp_path / folder).mkdir(parents=True)
     for name, lines in FILES.items():
         write_lines(tmp_path / name, lines)
+    record = {"source": "roformer-sim-char", "count": 1, "probes": []}
+    (tmp_path / "sentences.index" / "index.json").write_text(json.dumps(record))
     with gzip.open("poems.jsonl.gz", "wt", encoding="utf-8") as file:
         file.write((json.dumps({"lines": POEM}) + "\n") * 8)
     completed, wrong, count = set(), [], 0

@@ -47,6 +47,7 @@ from tools.benchmarks.figure_tables import (
     serving_row,
 )
 from tools.benchmarks.harness import Benchmark, Run, Side, make_parser, take_turns
+from tools.benchmarks.texts import short_lines
 from tools.commands import command
 from tools.tables import print_table
 
@@ -199,9 +200,7 @@ class Encode(Side):
     def write_texts(self, part, source):
         """Writes texts of several lengths, and their vectors; returns their names."""
         if PARTS[part] is None:
-            from roformer_keras.server.search import poem_rows
-
-            texts = {part: [line for line, *_ in poem_rows()][:LINES]}
+            texts = {part: short_lines()[:LINES]}
         else:
             characters = [
                 token

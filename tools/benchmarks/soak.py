@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 from tools.benchmarks.harness import make_parser
 from tools.benchmarks.serve import memory_mb, running
+from tools.benchmarks.texts import short_lines
 from tools.commands import command
 from tools.tables import print_table, write_json
 
@@ -65,11 +66,8 @@ class Soak:
     """The clients, what they got, and the memory of the servers by minutes."""
 
     def __init__(self, options, servers):
-        # It brings Keras, which `--help` does without.
-        from roformer_keras.server.search import poem_rows
-
         self.options, self.servers = options, servers
-        self.texts = [line for line, *_ in poem_rows()]
+        self.texts = short_lines()
         self.counts = Counter()
         self.samples = [[] for _ in servers]
 

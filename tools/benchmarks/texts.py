@@ -2,11 +2,12 @@
 
 import json
 import random
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from roformer_keras.data import files
-from tools import DATA
+from tools import DATA, ROOT
 
 FILES = [
     DATA / "sentiment" / "sentiment.train.tsv.gz",
@@ -59,3 +60,10 @@ def draw_texts(paths: Sequence[Path], count: int) -> list[str]:
         drawn += draw.sample(texts, share)
     draw.shuffle(drawn)
     return drawn
+
+
+def short_lines() -> list[str]:
+    """Some thousand clauses of the reviews that come with the notebooks."""
+    reviews = read_lines(ROOT / "notebooks" / "data" / "reviews.train.tsv.gz")
+    clauses = (part for line in reviews for part in re.split("[^\\w]+", line))
+    return list(dict.fromkeys(part for part in clauses if 4 <= len(part) <= 20))

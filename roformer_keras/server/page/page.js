@@ -55,11 +55,9 @@ async function run(name, request) {
 
 function showRanked(list, rows) {
   list.replaceChildren(
-    ...rows.map(({ text, from, value }) => {
+    ...rows.map(({ text, value }) => {
       const item = document.createElement("li");
-      const left = make("span", text);
-      if (from) left.append(" ", make("span", from, "from"));
-      item.append(left, make("span", value.toFixed(3), "number"));
+      item.append(make("span", text), make("span", value.toFixed(3), "number"));
       item.style.setProperty("--share", `${Math.max(0, value) * 100}%`);
       return item;
     }),
@@ -67,22 +65,30 @@ function showRanked(list, rows) {
 }
 
 function search() {
-  const text = find("embed-text").value.trim();
+  const text = find("search-text").value.trim();
   if (!text) return;
-  run("embed", async (section, signal) => {
-    const found = await (await ask("search", { text, k: 8 }, signal)).json();
+  run("search", async (section, signal) => {
+    const body = { queries: [text], top_k: 8 };
+    const found = await (await ask("search", body, signal)).json();
     showRanked(
       section.querySelector(".answers"),
-      found.lines.map((one) => ({
-        text: one.line,
-        from: `${one.author}《${one.title}》`,
-        value: one.similarity,
-      })),
+      found.results[0].map((one) => ({ text: one.text, value: one.score })),
     );
-    if (found.share === 1) return "";
-    setTimeout(search, 500);
-    const share = Math.round(found.share * 100);
-    return localized(`${share} % of the lines are read`, `已读入 ${share} % 的诗句`);
+    return "";
+  });
+}
+
+function rerank() {
+  const query = find("rerank-text").value.trim();
+  const documents = find("rerank-texts").value.split("\n").filter((text) => text.trim());
+  run("rerank", async (section, signal) => {
+    const body = { query, documents, return_documents: true };
+    const found = await (await ask("v1/rerank", body, signal)).json();
+    showRanked(
+      section.querySelector(".answers"),
+      found.results.map((one) => ({ text: one.document.text, value: one.relevance_score })),
+    );
+    return "";
   });
 }
 
@@ -175,7 +181,7 @@ async function start() {
       const section = find(ability);
       if (section) section.hidden = false;
     }
-    if (model.abilities.includes("embed")) search();
+    if (model.abilities.includes("search")) search();
   } catch (error) {
     state.textContent = error.message;
     state.className = "error";
@@ -183,11 +189,11 @@ async function start() {
 }
 
 let pause;
-find("embed-text").addEventListener("input", () => {
+find("search-text").addEventListener("input", () => {
   clearTimeout(pause);
   pause = setTimeout(search, 150);
 });
-for (const [name, action] of Object.entries({ paraphrase, write, fill_mask: fill, predict })) {
+for (const [name, action] of Object.entries({ rerank, paraphrase, write, fill_mask: fill, predict })) {
   find(name).querySelector("form").addEventListener("submit", (event) => {
     event.preventDefault();
     action();
