@@ -5,7 +5,7 @@
 FROM python:3.11-slim
 RUN useradd --create-home user
 WORKDIR /src
-COPY pyproject.toml setup.cfg README.md LICENSE ./
+COPY pyproject.toml setup.cfg setup.py README.md LICENSE ./
 COPY roformer_keras roformer_keras
 RUN pip install --no-cache-dir '.[tensorflow,serve]' && rm -rf /src/*
 USER user

@@ -11,7 +11,8 @@ import zipfile
 
 from common import CHARACTER, ROOT, SIM, run_main
 
-FILES = ("setup.cfg", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
+FILES = ("setup.cfg", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md")
+FILES += ("LICENSE",)
 MORE = ("CHANGELOG.md", "CITATION.cff", "SECURITY.md")
 BACKENDS = "tensorflow,jax,torch"
 UNIX = "fcntl,grp,pwd,resource,termios"

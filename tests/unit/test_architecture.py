@@ -32,7 +32,7 @@ LAYERS = (
     "hub layers",
     "compiled config io optimizers",
     "schedules",
-    "backend checks extras losses processes",
+    "backend checks deprecation extras losses processes",
     "errors other_names progress quirks registry types",
 )
 RANKS = {

@@ -2,6 +2,8 @@
 
 import configparser
 import contextlib
+import re
+import runpy
 from importlib.metadata import PackageNotFoundError, version
 
 from common import ROOT
@@ -44,3 +46,17 @@ def test_requirements_have_an_upper_bound_that_is_met():
     assert wrong == []
     for line in ("onnx", "keras>=3", "numpy!=2"):
         assert not is_bounded(Requirement(line))
+
+
+def test_addresses_outside_the_repository_are_made_from_one():
+    made = runpy.run_path(str(ROOT / "setup.py"), run_name="made")
+    url = made["repository"]()
+    for name, key in (("mkdocs.yml", "repo_url"), ("CITATION.cff", "repository-code")):
+        assert f"\n{key}: {url}\n" in (ROOT / name).read_text(encoding="utf-8")
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = made["with_addresses"](page, url)
+    links = re.findall(r'\]\((.*?)[)#]|(?:src|srcset)="(.*?)"', shown)
+    targets = {link for pair in links for link in pair if link}
+    assert all(link.startswith("https://") for link in targets)
+    files = [link.split("/main/", 1)[1] for link in targets if link.startswith(url)]
+    assert len(files) > 10 and all((ROOT / file).exists() for file in files)
