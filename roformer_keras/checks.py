@@ -17,6 +17,7 @@ import inspect
 import json
 import math
 import os
+import stat
 import tomllib
 import types
 import typing
@@ -26,7 +27,12 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from roformer_keras.errors import ConfigurationError, SourceError, errors_at
+from roformer_keras.errors import (
+    ConfigurationError,
+    RoFormerError,
+    SourceError,
+    errors_at,
+)
 from roformer_keras.other_names import NAMES
 
 _Function = TypeVar("_Function", bound=Callable)
@@ -419,6 +425,18 @@ def _describe(kind, plural=False):
     return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
 
 
+def check_no_pipe(path: str, way_out: str) -> None:
+    """Raises SourceError for a named pipe, as opening one waits for a writer.
+
+    Args:
+        path: of a file; a shell's `<(...)` is in /dev/fd, and has a writer.
+        way_out: the end of the message.
+    """
+    is_named = not path.startswith(("/dev/", "/proc/"))
+    if is_named and stat.S_ISFIFO(os.stat(path).st_mode):
+        raise SourceError(f"{path} must be a file, and is a pipe: {way_out}")
+
+
 # === TOML ===
 
 
@@ -442,6 +460,7 @@ def read_toml(path: str | os.PathLike) -> dict:
         ConfigurationError: it is not TOML, or holds dates or times.
     """
     try:
+        check_no_pipe(os.fspath(path), "write it to a file")
         with open(path, encoding="utf-8-sig") as file:
             text = file.read(_MAX_TOML + 1)
         if len(text) > _MAX_TOML or _has_long_keys(text):
@@ -452,10 +471,10 @@ def read_toml(path: str | os.PathLike) -> dict:
         content = tomllib.loads(text)
         # What a run writes of its settings is JSON.
         json.dumps(content)
+    except RoFormerError:
+        raise
     except OSError as error:
         raise SourceError(f"cannot read {path}: {error.strerror}") from error
-    except ConfigurationError:
-        raise
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path} must be a TOML file: {error}") from error
     except TypeError as error:

@@ -9,11 +9,11 @@ import lzma
 import math
 import mmap
 import os
-import stat
 import sys
 import zlib
 from collections.abc import Iterator
 
+from roformer_keras.checks import check_no_pipe
 from roformer_keras.errors import Hint, SourceError
 from roformer_keras.io.budget import (
     MAX_ROW,
@@ -228,12 +228,7 @@ def _opener(path):
 def _open(path):
     if path == "-":
         return contextlib.nullcontext(sys.stdin.buffer)
-    # Opening one waits for a writer. A shell's <(...) is in /dev/fd, and has one.
-    is_named = not path.startswith(("/dev/", "/proc/"))
-    if is_named and stat.S_ISFIFO(os.stat(path).st_mode):
-        raise SourceError(
-            f"{path} must be a file, and is a pipe: read it from standard input as -"
-        )
+    check_no_pipe(path, "read it from standard input as -")
     opener = _opener(path)
     if opener is None:
         return open(path, "rb")

@@ -3,6 +3,7 @@
 import argparse
 import ast
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -629,6 +630,10 @@ def test_flags_replace_what_a_file_of_finetuning_settings_says(tmp_path, toml):
     ],
 )
 def test_files_of_finetuning_settings_that_are_refused(content, message, toml):
+    pipe = f"{toml('')}.pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(SourceError, match="must be a file, and is a pipe"):
+        FinetuningSettings.from_toml(pipe)
     with pytest.raises(ConfigurationError, match=message):
         FinetuningSettings.from_toml(toml(content))
     with pytest.raises(SourceError, match="cannot read"):
