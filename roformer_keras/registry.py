@@ -8,6 +8,18 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+# How the vectors of a row's tokens become one.
+Pooling = Literal[
+    "first",
+    "last",
+    "max",
+    "mean",
+    "sqrt_mean",
+    "weighted_mean",
+    "last_position",
+    "mean_positions",
+]
+
 
 class TaskObjective(NamedTuple):
     """A meaning that the labels of a task can have.
@@ -66,7 +78,8 @@ class TaskOptions:
         multi_label: text-classification: any number of classes a row.
         crf: token-classification: predict all tags of a text together.
         objective: sentence-embedding: what labels are (default: cosent).
-        pooling: vector of a text: at [CLS], or the mean (default: the task's).
+        pooling: vector of a text: at [CLS], the mean, or another of its tokens'
+            (default: the task's).
         head_activation: text-classification, text-regression: activation of a dense
             layer before the output, gelu for Transformers' head (default: none).
 
@@ -78,7 +91,7 @@ class TaskOptions:
     multi_label: bool = False
     crf: bool = False
     objective: Literal["cosent", "classification", "contrastive"] | None = None
-    pooling: Literal["first", "mean"] | None = None
+    pooling: Pooling | None = None
     head_activation: str | None = None
 
 

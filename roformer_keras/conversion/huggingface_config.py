@@ -7,7 +7,9 @@ from typing import Any
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.huggingface_heads import (
+    ACTIVATIONS,
     TASK_ARCHITECTURES,
+    THEIR_ACTIVATIONS,
     write_task,
 )
 from roformer_keras.errors import ConfigurationError, VocabularyError
@@ -41,23 +43,6 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "pruned_heads": ({}, None),
     "quantization_config": (None,),
     "position_embedding_type": ("rotary", "absolute", None),
-}
-# Names of activations there -> here, where both are the same function.
-_ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_fast": "gelu_tanh",
-    "gelu_new": "gelu_tanh",
-    "gelu_python": "gelu",
-    "gelu_python_tanh": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "linear": "linear",
-    "mish": "mish",
-    "relu": "relu",
-    "relu6": "relu6",
-    "sigmoid": "sigmoid",
-    "silu": "silu",
-    "swish": "silu",
-    "tanh": "tanh",
 }
 # Heads of Transformers that no task here computes.
 _LEFT_OUT = re.compile(r"(classifier|qa_outputs|sequence_summary)\.")
@@ -134,12 +119,12 @@ def read_config(fields: Mapping, tensors: Mapping[str, Tensor]) -> dict[str, Any
 
 def _activation(fields, name, default):
     value = fields.get(name, default)
-    if not isinstance(value, str) or value not in _ACTIVATIONS:
+    if not isinstance(value, str) or value not in ACTIVATIONS:
         raise ConfigurationError(
-            f"{name} must be one of {', '.join(_ACTIVATIONS)}, which are the same "
+            f"{name} must be one of {', '.join(ACTIVATIONS)}, which are the same "
             f"functions in Keras, got {value!r:.80}"
         )
-    return _ACTIVATIONS[value]
+    return ACTIVATIONS[value]
 
 
 def _flag(fields, name, default):
@@ -195,14 +180,12 @@ def write_config(checkpoint: Checkpoint, one_segment: bool = False) -> dict[str,
             f"{checkpoint.label} has {problem}, which Transformers' RoFormer cannot "
             "compute: choose another format"
         )
-    theirs = {ours: name for name, ours in _ACTIVATIONS.items() if name != "swish"}
-    theirs |= {"gelu": "gelu", "gelu_tanh": "gelu_new"}
     ours = {**config.to_dict(), "embedding_dim": config.input_dim}
     fields = {name: ours[field] for name, (field, _) in _FIELDS.items()}
     fields |= {
         "architectures": [architecture],
         "model_type": "roformer",
-        "hidden_act": theirs[config.activation],
+        "hidden_act": THEIR_ACTIVATIONS[config.activation],
         "is_decoder": config.attention == "causal",
         "max_position_embeddings": MAX_POSITIONS,
         "pad_token_id": 0,
@@ -211,7 +194,7 @@ def write_config(checkpoint: Checkpoint, one_segment: bool = False) -> dict[str,
         "dtype": "float32",
     }
     if config.pooler_activation is not None:
-        fields["pooler_activation"] = theirs[config.pooler_activation]
+        fields["pooler_activation"] = THEIR_ACTIVATIONS[config.pooler_activation]
     return {**fields, **write_task(checkpoint)}
 
 
@@ -334,7 +317,7 @@ def _find_problem(checkpoint, config, one_segment):
             return f"{name}={actual!r}"
     for name in ("activation", "pooler_activation"):
         value = getattr(config, name)
-        if value is not None and value not in _ACTIVATIONS.values():
+        if value is not None and value not in ACTIVATIONS.values():
             return f"{name}={value!r}"
     has_head = "mlm" in checkpoint.heads
     if has_head and config.head_norm_epsilon != config.layer_norm_epsilon:

@@ -10,8 +10,36 @@ from roformer_keras.conversion.weights import task_rows
 from roformer_keras.errors import ConfigurationError, Hint
 from roformer_keras.io.tensor import Tensor
 
-# Transformers' defaults for the vector of a choice.
-_SUMMARY: dict[str, Any] = {"summary_type": "last", "summary_use_proj": False}
+# Names of activations there -> here, where both are the same function.
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_fast": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "gelu_python": "gelu",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "linear": "linear",
+    "mish": "mish",
+    "relu": "relu",
+    "relu6": "relu6",
+    "sigmoid": "sigmoid",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+THEIR_ACTIVATIONS = {
+    **{ours: name for name, ours in ACTIVATIONS.items()},
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_new",
+    "silu": "silu",
+}
+# `summary_type` of a choice -> pooling. Without an index `cls_index` is the last too.
+_SUMMARIES = {
+    "first": "first",
+    "last": "last_position",
+    "cls_index": "last_position",
+    "mean": "mean_positions",
+}
 
 
 # === Reading ===
@@ -55,16 +83,27 @@ def _read_chooser(fields, tensors, config):
     """Transformers' default, `summary_type="last"`, takes the last position of a batch,
     which is padding in all rows but the longest; and `"mean"` counts padding.
     """
-    head = _dense(tensors, "choice", config.hidden_dim, 1)
-    wanted = {"summary_type": "first", "summary_use_proj": False}
+    width = config.hidden_dim
+    head = _dense(tensors, "choice", width, 1)
+    kind, activation = fields.get("summary_type", "last"), "linear"
+    if name := fields.get("summary_activation"):
+        activation = ACTIVATIONS.get(name) if isinstance(name, str) else None
     if (
         head is None
         or fields.get("architectures") != ["RoFormerForMultipleChoice"]
-        or not {**_SUMMARY, **fields}.items() >= wanted.items()
-        or fields.get("summary_activation")
+        or not isinstance(kind, str)
+        or kind not in _SUMMARIES
+        or activation is None
     ):
         return None
-    return "RoFormerMultipleChoice", {}, head
+    options = {"pooling": _SUMMARIES[kind]}
+    if fields.get("summary_use_proj"):
+        dense = _dense(tensors, "summary", width, width)
+        head = None if dense is None else {**dense, **head}
+        options["head_activation"] = activation
+    elif activation != "linear":
+        return None
+    return head and ("RoFormerMultipleChoice", options, head)
 
 
 def _read_tagger(fields, tensors, config):
@@ -187,7 +226,11 @@ def write_task(checkpoint: Checkpoint) -> dict[str, Any]:
     problem = "a conditional random field" if options.get("crf") else None
     pooling = options.get("pooling", "first")
     # The mean over the padding too is another one.
-    if model in TASK_ARCHITECTURES and pooling != "first":
+    poolings = {"first": "first"}
+    if model == "RoFormerMultipleChoice":
+        poolings = {ours: kind for kind, ours in _SUMMARIES.items()}
+        poolings["last_position"] = "last"
+    if model in TASK_ARCHITECTURES and pooling not in poolings:
         problem = f"pooling={pooling!r}"
     if problem is not None:
         raise ConfigurationError(
@@ -205,7 +248,19 @@ def write_task(checkpoint: Checkpoint) -> dict[str, Any]:
             hint=Hint("or train it with {head_activation}", head_activation=activation),
         )
     if model == "RoFormerMultipleChoice":
-        fields = {"summary_type": "first", "summary_use_proj": False}
+        activation = options.get("head_activation")
+        if activation not in (None, *THEIR_ACTIVATIONS):
+            raise ConfigurationError(
+                f"{checkpoint.label} has head_activation={activation!r}, which "
+                "Transformers' RoFormer cannot compute: choose another format"
+            )
+        fields = {
+            "summary_type": poolings[pooling],
+            "summary_use_proj": activation is not None,
+            "summary_proj_to_labels": False,
+        }
+        if activation not in (None, "linear"):
+            fields["summary_activation"] = THEIR_ACTIVATIONS[activation]
     elif model == "RoFormerTokenClassifier":
         labels = options.get("labels") or ()
         tags = (f"{kind}-{label}" for label in labels for kind in "BI")

@@ -42,10 +42,12 @@ _MODULES = {
     r"cls\.predictions\.transform\.": "transform",
     r"classifier\.": "classifier",
     r"qa_outputs\.": "qa_outputs",
+    r"sequence_summary\.": "summary",
 }
 _HEAD_TENSOR = re.compile(
     r"(?:base_model\.model\.)?"
-    r"((?:cls\.predictions|classifier|qa_outputs)\.(?!.*lora_)[\w.]+)"
+    r"((?:cls\.predictions|classifier|qa_outputs|sequence_summary)"
+    r"\.(?!.*lora_)[\w.]+)"
 )
 # Fields that say how an adapter was made or trained, and not what it computes. Of the
 # others, only those that are read below may be set.

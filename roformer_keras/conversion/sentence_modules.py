@@ -26,8 +26,22 @@ DENSE_TENSORS = {
     "linear.bias": "roformer.pooler.dense.bias",
 }
 # Poolings there -> here, and their flags in a folder.
-_POOLINGS = {"cls": "first", "mean": "mean"}
-_FLAGS = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
+_POOLINGS = {
+    "cls": "first",
+    "mean": "mean",
+    "max": "max",
+    "mean_sqrt_len_tokens": "sqrt_mean",
+    "weightedmean": "weighted_mean",
+    "lasttoken": "last",
+}
+_FLAGS = {
+    "cls": "pooling_mode_cls_token",
+    "mean": "pooling_mode_mean_tokens",
+    "max": "pooling_mode_max_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
 # Activations here -> classes below `torch.nn.modules`.
 _ACTIVATIONS = {
     "gelu": "activation.GELU",
@@ -52,7 +66,7 @@ class SentenceModules:
     """Settings in the modules of a folder.
 
     Args:
-        pooling: `"first"` or `"mean"`.
+        pooling: as in `TextVector`.
         max_length: int. Tokens to which texts are cut; None for the encoder's limit.
         fields: what Dense changes in the `config.json`.
         tensors: those of Dense, by their names in JunnYu's layout.
@@ -194,7 +208,7 @@ def _read_pooling(blob):
     mode = mode[0] if isinstance(mode, list) and len(mode) == 1 else mode
     if not isinstance(mode, str) or mode not in _POOLINGS:
         raise ConfigurationError(
-            f"{blob.label}: pooling_mode must be {' or '.join(_POOLINGS)}, got "
+            f"{blob.label}: pooling_mode must be one of {', '.join(_POOLINGS)}, got "
             f"{mode!r:.80}",
             hint=_WAY_OUT,
         )
@@ -294,7 +308,13 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
     assert isinstance(config, RoFormerConfig)
     width = config.hidden_dim
     poolings = {ours: name for name, ours in _POOLINGS.items()}
-    pooling = poolings[options.get("pooling", "mean")] if is_task else "cls"
+    own_pooling = options.get("pooling", "mean") if is_task else "first"
+    if own_pooling not in poolings:
+        raise ConfigurationError(
+            f"{label} has pooling={own_pooling!r}, which sentence-transformers cannot "
+            "compute: choose another format"
+        )
+    pooling = poolings[own_pooling]
     contents: dict[str, Any] = {
         SENTENCE_PARTS["sentence_config"]: {
             "max_seq_length": length,

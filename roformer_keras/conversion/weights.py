@@ -99,6 +99,8 @@ _HUGGINGFACE_HEADS = {
     "ends/bias": "qa_outputs.bias",
     "choice/kernel": "classifier.weight",
     "choice/bias": "classifier.bias",
+    "summary/kernel": "sequence_summary.summary.weight",
+    "summary/bias": "sequence_summary.summary.bias",
     "dense/kernel": "classifier.dense.weight",
     "dense/bias": "classifier.dense.bias",
     "out_proj/kernel": "classifier.out_proj.weight",

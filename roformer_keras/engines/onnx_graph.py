@@ -129,6 +129,9 @@ class OnnxGraph:
     def total(self, x: str, axis: int) -> str:
         return self.node("ReduceSum", x, np.array([axis]))
 
+    def largest(self, x: str, axis: int) -> str:
+        return self.node("ReduceMax", x, np.array([axis]))
+
     def counted(self, x: str) -> str:
         return self.node("CumSum", x, np.int64(1))
 

@@ -150,6 +150,10 @@ class OpenVINOGraph:
         """The sum over an axis, which stays with the size 1."""
         return self.op.reduce_sum(x, np.array([axis]), True)
 
+    def largest(self, x: Any, axis: int) -> Any:
+        """The maximum over an axis, which stays with the size 1."""
+        return self.op.reduce_max(x, np.array([axis]), True)
+
     def counted(self, x: Any) -> Any:
         """The sum up to each element of the second axis."""
         return self.op.cum_sum(x, np.int64(1))

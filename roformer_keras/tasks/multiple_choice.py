@@ -77,7 +77,8 @@ class RoFormerMultipleChoice(VectorTask):
     choices of a question.
 
     Args:
-        backbone, tokenizer, pooling, head_dropout, max_length: as in `VectorTask`.
+        backbone, tokenizer, pooling, head_dropout, max_length, head_activation: as in
+            `VectorTask`.
         kwargs: as in `keras.Model`, such as `name`.
 
     Rows of texts are all `(context, choices)` or all `(context, question, choices)`,
@@ -105,11 +106,13 @@ class RoFormerMultipleChoice(VectorTask):
         (2,)
 
     Source: Xu et al. 2020, arXiv:2004.05986 (C3 and CHID in CLUE); the scores are those
-    of Hugging Face's `RoFormerForMultipleChoice` with `summary_type="first"`.
+    of Hugging Face's `RoFormerForMultipleChoice`, by default with
+    `summary_type="first"`.
     """
 
     files_class = MultipleChoiceFiles
 
+    activated_names = ("summary", "choice")
     text_counts = (3, 2)
     has_choices = True
 
@@ -120,6 +123,7 @@ class RoFormerMultipleChoice(VectorTask):
         pooling: str = "first",
         head_dropout: float = 0.0,
         max_length: int = 512,
+        head_activation: str | None = None,
         **kwargs: Any,
     ):
         inputs = {
@@ -139,6 +143,7 @@ class RoFormerMultipleChoice(VectorTask):
             pooling,
             head_dropout,
             max_length,
+            head_activation,
             combine=lambda found: scores(found, inputs["token_ids"]),
             inputs=inputs,
             rows=rows,
@@ -153,7 +158,10 @@ class RoFormerMultipleChoice(VectorTask):
         inputs = self.backbone.input
         hidden = sequence_of(self.backbone)
         vector = self.get_layer("vector")(hidden, inputs["token_ids"])
-        return inputs, self.get_layer("choice")(vector)
+        names = self.activated_names if self.head_activation else ("choice",)
+        for name in names:
+            vector = self.get_layer(name)(vector)
+        return inputs, vector
 
     # === Training ===
 

@@ -1,16 +1,18 @@
 """Heads on one vector of a row, for classes and scores."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 import keras
+import numpy as np
 from keras import ops
 
 from roformer_keras.checks import check_choice, check_number
 from roformer_keras.config import ACTIVATIONS
 from roformer_keras.layers.masks import is_token
 from roformer_keras.models import RoFormerBackbone
-from roformer_keras.tasks.heads import dense_head, sequence_of
+from roformer_keras.registry import Pooling
+from roformer_keras.tasks.heads import EXCLUDED, dense_head, sequence_of
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
@@ -24,7 +26,7 @@ class VectorTask(TextTask):
         units: int. Outputs of the dense layer.
         head: str. Name of the dense layer.
         pooling: `"first"` takes the vector at `[CLS]`, `"mean"` the mean over the
-            tokens.
+            tokens; for others see `TextVector`.
         head_dropout: float in [0, 1). Dropout of that vector.
         head_activation: str or None. Activation of a second dense layer, of
             `hidden_dim` outputs and before the other, as the heads of Transformers have
@@ -100,42 +102,73 @@ class TextVector(keras.layers.Layer):
     """One vector a row: that of the first position, or the mean over its tokens.
 
     Args:
-        pooling: `"first"` or `"mean"`.
+        pooling: `"first"`; or of the tokens the `"last"`, the `"max"` or `"mean"` of
+            each feature, their sum by the root of their number (`"sqrt_mean"`), or
+            their mean with weights 1, 2, 3, ... (`"weighted_mean"`). As in
+            Transformers, `"last_position"` and `"mean_positions"` are of all positions,
+            so that they change with the padding.
 
     Call arguments:
         hidden: float `(batch, length, hidden_dim)`.
-        token_ids: int `(batch, length)`. The mean leaves out the padding, see
-            `is_token`.
+        token_ids: int `(batch, length)`. Others than `first` and those of positions
+            leave out the padding, see `is_token`.
 
     Returns:
         float `(batch, hidden_dim)`.
 
     Raises:
-        ConfigurationError: `pooling` is neither.
+        ConfigurationError: `pooling` is none of these.
     """
 
     def __init__(self, pooling, **kwargs):
-        check_choice("pooling", pooling, ("first", "mean"))
+        check_choice("pooling", pooling, get_args(Pooling))
         super().__init__(**kwargs)
         self.pooling = pooling
 
     def call(self, hidden, token_ids):
-        if self.pooling == "first":
-            return hidden[:, 0]
-        weights = ops.cast(is_token(token_ids), "float32")[..., None]
-        total = ops.sum(ops.cast(hidden, "float32") * weights, axis=1)
-        mean = total / ops.sum(weights, axis=1)
-        return ops.cast(mean, hidden.dtype)
+        if self.pooling in ("first", "last_position"):
+            return hidden[:, 0 if self.pooling == "first" else -1]
+        values = ops.cast(hidden, "float32")
+        is_visible = is_token(token_ids)[..., None]
+        if self.pooling == "max":
+            values = ops.where(is_visible, values, EXCLUDED)
+            return ops.cast(ops.max(values, axis=1), hidden.dtype)
+        weights = ops.cast(is_visible, "float32")
+        if self.pooling == "mean_positions":
+            weights = ops.ones_like(weights)
+        elif self.pooling in ("last", "weighted_mean"):
+            weights *= ops.cumsum(ops.ones_like(weights), axis=1)
+        if self.pooling == "last":
+            last = ops.max(weights, axis=1, keepdims=True)
+            weights = ops.cast(ops.equal(weights, last), "float32")
+        count = ops.sum(weights, axis=1)
+        if self.pooling == "sqrt_mean":
+            count = ops.sqrt(count)
+        return ops.cast(ops.sum(values * weights, axis=1) / count, hidden.dtype)
 
     def write_network(self, writer, hidden, token_ids):
         """As `NetworkWriter` asks for it."""
         graph = writer.graph
-        if self.pooling == "first":
-            return graph.token(hidden, 0)
-        weights = graph.expanded(graph.as_float(writer.is_token(token_ids)), 2)
+        if self.pooling in ("first", "last_position"):
+            return graph.token(hidden, 0 if self.pooling == "first" else -1)
+        is_visible = graph.expanded(writer.is_token(token_ids), 2)
+        if self.pooling == "max":
+            values = graph.where(is_visible, hidden, np.float32(EXCLUDED))
+            return graph.item(graph.largest(values, 1), 0, 1)
+        weights = graph.as_float(is_visible)
+        if self.pooling == "mean_positions":
+            weights = graph.maximum(weights, np.float32(1))
+        elif self.pooling in ("last", "weighted_mean"):
+            places = graph.expanded(writer.positions(token_ids), 2)
+            weights = graph.multiply(weights, graph.add(places, np.float32(1)))
+        if self.pooling == "last":
+            last = graph.largest(weights, 1)
+            weights = graph.as_float(graph.equal(weights, last))
+        count = graph.total(weights, 1)
+        if self.pooling == "sqrt_mean":
+            count = graph.root(count)
         total = graph.total(graph.multiply(hidden, weights), 1)
-        mean = graph.divide(total, graph.total(weights, 1))
-        return graph.item(mean, 0, 1)
+        return graph.item(graph.divide(total, count), 0, 1)
 
     def compute_mask(self, inputs, previous_mask=None):
         return None

@@ -46,6 +46,10 @@ ENCODERS = {
     "mean": (CHARACTER, {"pooling": "mean", "max_length": 40}),
     "first": (CHARACTER, {"pooling": "first"}),
     "words": (WORD, {"pooling": "mean"}),
+    "max": (CHARACTER, {"pooling": "max"}),
+    "last": (CHARACTER, {"pooling": "last"}),
+    "sqrt": (CHARACTER, {"pooling": "sqrt_mean"}),
+    "weighted": (CHARACTER, {"pooling": "weighted_mean"}),
 }
 
 

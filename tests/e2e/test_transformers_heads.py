@@ -85,6 +85,25 @@ HEADS = {
         {"type_vocab_size": 1},
         "RoFormerQuestionAnswerer",
     ),
+    **{
+        f"choices {kind} {len(fields)}": (
+            "MultipleChoice",
+            {"summary_type": kind, **fields},
+            "RoFormerMultipleChoice",
+        )
+        for kind, fields in (
+            ("first", {}),
+            ("last", {}),
+            ("mean", {}),
+            ("cls_index", {}),
+            ("last", {"summary_use_proj": True, "summary_activation": "tanh"}),
+        )
+    },
+    "choices of a dense layer": (
+        "MultipleChoice",
+        {"summary_use_proj": True, "summary_proj_to_labels": False},
+        "RoFormerMultipleChoice",
+    ),
     "unnamed tags": (
         "TokenClassification",
         {"num_labels": 4},
@@ -167,6 +186,8 @@ def scores(model, head):
     """What a model gives for the batch, as Transformers gives it."""
     rows = draw_inputs()
     inputs = {name: rows[name] for name in ("token_ids", "segment_ids")}
+    if head.startswith("choices"):
+        inputs = {name: rows[None] for name, rows in inputs.items()}
     if hasattr(model, "text_segment"):
         inputs["segment_ids"] *= model.text_segment
         assert (model.predict(inputs, verbose=0) > -1e8).any(axis=(1, 2)).all()

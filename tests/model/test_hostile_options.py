@@ -72,7 +72,7 @@ OPTIONS = [
     ("num_classes", "3", "num_classes must be an integer of at least 2, got '3'"),
     ("classes", ["好", "好"], "classes must be 2 different names, got ['好',"),
     *(("multi_label", value, "multi_label must be True") for value in ("no", 1, None)),
-    *(("pooling", value, "pooling must be one of") for value in ("max", 3, [])),
+    *(("pooling", value, "pooling must be one of") for value in ("median", 3, [])),
     *(("head_dropout", value, "head_dropout must be a") for value in (2, "x", NAN)),
     *(
         ("max_length", value, "max_length must be an integer from 4 to 1048576, got ")
@@ -223,7 +223,7 @@ def test_settings_that_do_not_fit_the_task_or_the_source(settings, tmp_path):
         ),
         (({"num_classes": 10**10}, {}, {}), "classes must be 10000000000 different"),
         (({"classes": ["好"] * 2}, {}, {}), "classes must be 2 different names, got"),
-        (({"pooling": "max"}, {}, {}), "pooling must be one of 'first', 'mean', got"),
+        (({"pooling": "median"}, {}, {}), "pooling must be one of 'first', 'last', "),
         (({}, {"colour": 1}, {}), "RoFormerTextClassifier has no argument colour; it"),
         (({}, {"dropout": "x"}, {}), "dropout must be a number in [0, 1), got 'x'"),
         (({}, {}, {"holdout": 0.5, "monitor": "x"}), monitor),

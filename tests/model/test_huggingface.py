@@ -174,13 +174,12 @@ def assert_backbone(source):
 def test_a_chooser_with_another_vector_is_its_backbone(tmp_path):
     for number, fields in enumerate(
         [
-            # The default is the last position, which is padding in a shorter row.
-            {"summary_type": ...},
-            {"summary_type": "last"},
-            {"summary_type": "mean"},
+            {"summary_type": "attn"},
             {"summary_type": 1},
             {"summary_use_proj": True},
             {"summary_activation": "tanh"},
+            {"summary_activation": "gelu_10"},
+            {"summary_activation": 3},
             {"architectures": ["RoFormerForSequenceClassification"]},
             {"architectures": ...},
         ]
@@ -493,6 +492,7 @@ def test_a_head_that_transformers_has_otherwise_is_refused(tmp_path):
             ),
             (RoFormerBackbone, {"attention": "unilm"}, "has attention='unilm', which"),
             (RoFormerMultipleChoice, {"pooling": "mean"}, "has pooling='mean', which"),
+            (RoFormerMultipleChoice, {"head_activation": "elu"}, "n='elu', which"),
             (
                 RoFormerTokenClassifier,
                 {"labels": ["A"], "crf": True},

@@ -1,5 +1,7 @@
 """Networks for other runtimes give what Keras gives, for every kind of model."""
 
+from typing import get_args
+
 import keras
 import numpy as np
 import onnxruntime
@@ -20,6 +22,7 @@ from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.engines.programs import OpenVINOProgram
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.export.model import served_model
+from roformer_keras.registry import Pooling
 from roformer_keras.tasks import TASKS
 
 SIZES = {
@@ -60,6 +63,11 @@ OPTIONS = {
         {"labels": ["X"]},
         {"labels": ["X"], "crf": True},
         {"tags": ["n", "v", "m"]},
+    ],
+    "RoFormerSentenceEncoder": [{"pooling": one} for one in get_args(Pooling)],
+    "RoFormerMultipleChoice": [
+        {},
+        {"pooling": "last_position", "head_activation": "tanh"},
     ],
     "RoFormerQuestionAnswerer": [{}, {"text_segment": 0}],
     "RoFormerSpanExtractor": [{"labels": ["X", "Y"]}],

@@ -180,7 +180,8 @@ RULES = {
     f"one of {ENCODINGS}": "encoding",
     "one of first none": "header",
     "one of error skip": "evaluate:on-bad-row finetune:on-bad-row",
-    "one of first mean": "pooling",
+    "one of first last max mean sqrt_mean weighted_mean last_position "
+    "mean_positions": "pooling",
     "one of float32 bfloat16": "embed:dtype",
     "one of float32 float16": "convert:dtype",
     "one of float32 mixed_bfloat16 mixed_float16": "dtype",
