@@ -4,7 +4,6 @@ import itertools
 from pathlib import Path
 
 from roformer_keras.cli import layouts, verbs
-from roformer_keras.cli.embed import array_bytes
 from roformer_keras.cli.texts import check_inputs, number_rows, read_lines
 from roformer_keras.io.atomic import check_target, make_folder
 from roformer_keras.types import Engine
@@ -35,6 +34,7 @@ def run(
             texts; needs FAISS.
     """
     from roformer_keras.data.texts import as_texts
+    from roformer_keras.data.vector_files import npy_bytes
     from roformer_keras.search import index
 
     folder = Path(output)
@@ -51,7 +51,7 @@ def run(
     def lines(rows, answers, job):
         # Until all is written, it is no index.
         (folder / index.RECORD).unlink(missing_ok=True)
-        return array_bytes(answers["vector"], len(texts), job.done == 0)
+        return npy_bytes(answers["vector"], len(texts), job.done == 0)
 
     def finish(loaded):
         index.write_record(folder, texts, _encode(loaded), str(command.verb.source))

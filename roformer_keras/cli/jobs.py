@@ -7,11 +7,11 @@ loses only the window that was being computed.
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from roformer_keras.io.atomic import check_target
+from roformer_keras.io.atomic import check_target, replacing
 from roformer_keras.io.journal import (
     AppendedFile,
     finish,
@@ -24,7 +24,11 @@ from roformer_keras.io.journal import (
 
 @contextmanager
 def open_job(
-    output: str, metadata: Mapping, seed: int | None = None, overwrite: bool = False
+    output: str,
+    metadata: Mapping,
+    seed: int | None = None,
+    overwrite: bool = False,
+    convert: Callable[[Path, Path], None] | None = None,
 ) -> Iterator["Job"]:
     """Yields the job that lines are written to, and completes the output at the end.
 
@@ -37,6 +41,8 @@ def open_job(
         seed: int, or None to draw one, which a resumed job keeps.
         overwrite: bool. Whether an existing output may be replaced, and the lines of
             another job discarded.
+        convert: function that writes the output of what has been written, in place of
+            giving this its name.
 
     Raises:
         OutputError: the output exists or cannot be written, or its partial belongs to
@@ -55,7 +61,7 @@ def open_job(
         try:
             yield job
             check_target(final, overwrite, folder=False)
-            job.complete()
+            job.complete(convert)
         finally:
             job.close()
 
@@ -112,13 +118,19 @@ class Job:
         self._count(self.done + inputs, self._file.size)
         self.done += inputs
 
-    def complete(self) -> None:
-        """Gives the output its name."""
+    def complete(self, convert: Callable[[Path, Path], None] | None = None) -> None:
+        """Gives the output its name, or writes it; see `open_job`."""
         if self._file is None:
             self.write((), 0)
         assert self._file is not None
         assert self.partial is not None
         self._file.close()
+        if convert is not None:
+            with replacing(self._final, overwrite=True) as target:
+                convert(self.partial, target)
+            self.partial.unlink()
+            self._record.unlink()
+            return
         finish(self.partial, self._record, self._final)
 
     def close(self) -> None:

@@ -98,6 +98,7 @@ class VerbCommand:
         lines: Callable | None = None,
         loaded: Any = None,
         finish: Callable[[Any], str] | None = None,
+        convert: Callable | None = None,
         endings: Sequence[str] = (".jsonl", ".tsv"),
     ) -> None:
         """Answers inputs in this process, and prints the name of the output at the end.
@@ -111,6 +112,7 @@ class VerbCommand:
             loaded: the loaded verb, if it is known to answer the inputs.
             finish: function of the loaded verb that completes the output, and returns
                 what is printed in place of its name.
+            convert: as in `open_job`.
             endings: extensions that the output may have.
         """
         from roformer_keras.progress import progress_bar
@@ -120,7 +122,7 @@ class VerbCommand:
         rows, count, window = [row for _, row in inputs], len(inputs), self.verb.window
         metadata = self._metadata(rows, extras)
         seed = getattr(self.verb, "seed", None)
-        with open_job(self._output, metadata, seed, self.overwrite) as job:
+        with open_job(self._output, metadata, seed, self.overwrite, convert) as job:
             self._remark_resumed(job.done, count)
             with _kept(lambda: job.partial and job.done, count, job.partial):
                 start_backend()

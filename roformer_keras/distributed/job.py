@@ -47,6 +47,8 @@ RECORD = "_job.json"
 # How often a piece is tried again whose worker died: one that kills each worker, by its
 # memory for instance, would be tried for ever.
 _RETRIES = 4
+# What a worker is given of an input of few rows.
+_PIECES_OF_WORKER = 2
 _OURS = ("part-", "_bad-rows-", RECORD)
 
 
@@ -230,7 +232,13 @@ class FolderJob:
 
     def _start(self, metadata, ours):
         """Begins a job: deletes the files of another one, and records this one."""
-        self._inputs, self.pieces = index_inputs(self._inputs, self._piece_rows)
+        inputs, rows = self._inputs, self._piece_rows
+        self._inputs, self.pieces = index_inputs(inputs, rows)
+        wanted = self._options.num_workers * _PIECES_OF_WORKER
+        if self._options.piece_rows is None and len(self.pieces) < wanted > 2:
+            # So that every worker has work, and the last ones end together.
+            rows = min(rows, max(1, -(-self.rows // wanted)))
+            self._inputs, self.pieces = index_inputs(inputs, rows)
         seed = getattr(self._verb, "seed", None)
         # The record goes first, which says what the others are.
         for name in sorted(ours, key=lambda name: name != RECORD):

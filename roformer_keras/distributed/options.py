@@ -28,7 +28,7 @@ class RayOptions(Settings):
         on_bad_row: report keeps a row that cannot be answered, without an answer and
             with the reason in error; error ends the command.
         piece_rows: rows that a worker answers, and writes, together (default: 2048; of
-            generate 256, of paraphrase 16).
+            generate 256, of paraphrase 16; fewer where each worker would not have two).
     """
 
     num_workers: int = integer(1, minimum=1)

@@ -207,7 +207,7 @@ def test_embed_writes_a_row_a_line_in_order(texts, vectors, cli):
     check_lines(content, vectors)
 
 
-@pytest.mark.parametrize("name", ["x.npy", "x.jsonl"])
+@pytest.mark.parametrize("name", ["x.npy", "x.jsonl", "x.parquet"])
 def test_embed_resumes_after_a_kill(name, tmp_path, monkeypatch, capsys):
     path = tmp_path / "texts.txt"
     path.write_text("".join(f"春天来了{n}\n" for n in range(10)), encoding="utf-8")

@@ -11,8 +11,10 @@ from common import CHARACTER, GPT, SIM, json_lines, run_main, write_lines, zippe
 
 from roformer_keras import RoFormerTextClassifier, distributed
 from roformer_keras.distributed import job as jobs
+from roformer_keras.distributed.options import RayOptions
 from roformer_keras.distributed.parts import PieceWorker
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.verbs.embed import Embed
 
 TEXTS = ["今天天气不错", "我爱北京", "你好", "天气很好", "北京不错"]
 MASKED = [f"{text}[MASK]" for text in TEXTS]
@@ -394,3 +396,25 @@ def test_keys_within_objects_are_not_lost_in_parquet(tmp_path, capsys):
     answered = parts(folder)
     assert [row["error"] is None for row in answered] == [True, False, True]
     assert "'more' must be struct<a: int64>" in answered[1]["error"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "workers", "piece_rows", "expected"),
+    [
+        (20, 1, None, [20]),
+        (20, 3, None, [4] * 5),
+        (5, 8, None, [1] * 5),
+        (20, 3, 7, [7, 7, 6]),
+        (5000, 2, None, [1250] * 4),
+        (9000, 2, None, [2048] * 4 + [808]),
+    ],
+)
+def test_every_worker_has_work(rows, workers, piece_rows, expected, tmp_path):
+    file = write_lines(tmp_path / "a.txt", [f"第{n}行" for n in range(rows)])
+    options = RayOptions(num_workers=workers, piece_rows=piece_rows)
+    with jobs.FolderJob(Embed(source=SIM), file, tmp_path / "out", options) as job:
+        assert [piece.rows for piece in job.pieces] == expected
+    # As many workers or not, it is the same job.
+    options = RayOptions(num_workers=1, piece_rows=piece_rows)
+    with jobs.FolderJob(Embed(source=SIM), file, tmp_path / "out", options) as job:
+        assert [piece.rows for piece in job.pieces] == expected
