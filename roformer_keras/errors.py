@@ -268,6 +268,8 @@ def printable(text: str) -> str:
         >>> printable("今天\\x1b[2J")
         '今天\\\\x1b[2J'
     """
+    if text.isprintable():
+        return text
     return "".join(
         # The full-width space, which Chinese texts have, is harmless.
         one if one.isprintable() or one == "\u3000" else ascii(one)[1:-1]

@@ -74,7 +74,7 @@ def run(
     tokens_of, level = content["vocabulary_size"], content["level"]
     print(f"vocabulary   {tokens_of or 'none'} {level or ''}")
     print(f"tensors      {len(found)}, {count:,} numbers, {dtypes}")
-    unexpected = content["unexpected"]
+    unexpected = dict.fromkeys(content["unexpected"])
     for name in found if tensors else unexpected:
         tensor = found[name]
         mark = "  unexpected" if name in unexpected else ""
