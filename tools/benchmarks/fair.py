@@ -4,8 +4,10 @@ One client sends short requests, each when it has the last answer. In every seco
 another client sends long requests all the while.
 """
 
+import contextlib
 import http.client
 import json
+import socket
 import statistics
 import threading
 import time
@@ -84,29 +86,36 @@ class Asker(Side):
     """Clients of a short request, and of a long one."""
 
     def ask(self, port, short, long):
-        """Milliseconds of short requests, and seconds of the long ones."""
-        times, long_times, is_over = [], [0.0], threading.Event()
+        """Milliseconds of short requests, next to long ones if there are any."""
+        times, is_over, asking, other = (
+            [],
+            threading.Event(),
+            client(port),
+            client(port),
+        )
         end = time.perf_counter() + self.seconds
 
         def go_on():
-            while not is_over.is_set():
-                long_times.append(seconds_of(client(port), long))
+            # It is left in the middle at the end.
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                while long and not is_over.is_set():
+                    seconds_of(other, long)
 
-        thread = threading.Thread(target=go_on if long else time.time)
+        thread = threading.Thread(target=go_on)
         thread.start()
         # The long request has begun.
         time.sleep(0.2)
-        asking = client(port)
-        while time.perf_counter() < end or (long and len(long_times) < 2):
+        while time.perf_counter() < end:
             times.append(1000 * seconds_of(asking, short))
         is_over.set()
+        if other.sock is not None:
+            other.sock.shutdown(socket.SHUT_RDWR)
         thread.join()
         times.sort()
         return {
             "p50": statistics.median(times),
             "p99": times[int(len(times) * 0.99)],
             "count": len(times),
-            "long": statistics.median(long_times[1:] or long_times),
         }
 
 

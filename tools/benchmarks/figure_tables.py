@@ -266,8 +266,7 @@ FAIR_KEYS = ("p50", "p99")
 FAIR_COLUMNS = (
     "alone, p50, p99 in ms",
     "next to it, p50, p99 in ms",
-    "p99 of that alone",
-    "the long one, s",
+    "p99, times that alone",
 )
 
 
@@ -283,9 +282,13 @@ def fair_rows(figures):
             for own in (alone, beside)
         ]
         ratios = [x["p99"] / y["p99"] for x, y in zip(beside, alone, strict=True)]
-        spent = statistics.median(turn["long"] for turn in beside)
-        rows.append([*title.split("; "), *times, show_ratios(ratios), show(spent)])
+        rows.append([*title.split("; "), *times, show_ratios(ratios)])
     return rows
+
+
+def fair_table(figures):
+    columns = ["short request", "long request", *FAIR_COLUMNS]
+    return markdown(columns, fair_rows(figures["serve"]["fair"]))
 
 
 def show_run(run, unit):
@@ -319,4 +322,5 @@ TABLES = {
     "scripts": table_of_part(scripts_table, "scripts"),
     "long-texts": table_of_part(long_table, "long"),
     "serving-now": table_of_part(serving_table, "serve"),
+    "serving-fair": table_of_part(fair_table, "serve"),
 }
