@@ -178,7 +178,8 @@ def write_config(checkpoint: Checkpoint, one_segment: bool = False) -> dict[str,
     if problem is not None:
         raise ConfigurationError(
             f"{checkpoint.label} has {problem}, which Transformers' RoFormer cannot "
-            "compute: choose another format"
+            "compute: choose another format",
+            hint=_NO_V2 if config.model_type == "roformer_v2" else None,
         )
     ours = {**config.to_dict(), "embedding_dim": config.input_dim}
     fields = {name: ours[field] for name, (field, _) in _FIELDS.items()}
@@ -280,6 +281,10 @@ def write_tokenizer_file(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
+_NO_V2 = (
+    "Transformers has no RoFormerV2: a preset, safetensors and .keras keep it, and "
+    "export writes it for ONNX Runtime and OpenVINO"
+)
 # What has the same function on both sides. RoFormer-Sim is written as the masked
 # language model that it is, next to a pooler in the layout of JunnYu's package.
 _ARCHITECTURES = {

@@ -32,8 +32,9 @@ _WEIGHTS, _PICKLE = ADAPTER_WEIGHTS
 # More columns than any adapter has.
 _MAX_RANK = 65_536
 _FACTOR = re.compile(
-    r"(?:base_model\.model\.)?(?:roformer\.)?(encoder\.layer\.\d+\.[\w.]+?)"
-    r"\.lora_(A|B)(?:\.default)?\.weight"
+    r"(?:base_model\.model\.)?(?:roformer\.)?(encoder\.layer\.\d+\.[\w.]+?"
+    r"|cls\.predictions\.transform\.dense|classifier(?:\.\w+?)?|qa_outputs"
+    r"|sequence_summary\.summary)\.lora_(A|B)(?:\.default)?\.weight"
 )
 # Heads that are trained next to LoRA: their tensors in Transformers, and modules with
 # nothing else. That of the bias of a masked LM has the tied output too; PEFT loads the
@@ -74,8 +75,8 @@ class Adapter:
         rank: int. Rows of A and columns of B.
         alpha: float. A layer's weight W becomes `W + alpha / rank * B A`.
         factors: dict of a layer's name in an encoder of Transformers, such as
-            `encoder.layer.0.attention.self.query`, to A `(rank, inputs)` and B
-            `(outputs, rank)`, as PyTorch has them.
+            `encoder.layer.0.attention.self.query`, or of a head, to A `(rank, inputs)`
+            and B `(outputs, rank)`, as PyTorch has them.
         head: dict of a weight's name to its value, both as `Weight.huggingface` has
             them: a head that was trained too.
         model: str or None. Name of the class that was saved, if it has a head.
@@ -202,7 +203,8 @@ def _head_of(tensors: Mapping[str, Tensor], modules: Any):
     """Tensors of modules that were trained whole, by their names there; the others."""
     matches = {name: _HEAD_TENSOR.fullmatch(name) for name in tensors}
     head = {match[1]: tensors[name] for name, match in matches.items() if match}
-    parts = {part for name in head for part in name.split(".")[:-1]}
+    # PEFT names `score` for each classifier, which other architectures have.
+    parts = {"score", *(part for name in head for part in name.split(".")[:-1])}
     is_list = isinstance(modules or [], list)
     if not is_list or not parts.issuperset(map(str, modules or ())):
         raise ConfigurationError(
@@ -261,8 +263,8 @@ def _read_factors(tensors: Mapping[str, Tensor], rank: int, label: str):
         if match is None:
             raise CheckpointError(
                 f"{label}: names must be those of lora_A and lora_B of an encoder's "
-                f"dense layers, got {name[:120]!r}: save the adapter with "
-                "target_modules of those alone"
+                f"dense layers or a head's, got {name[:120]!r}: merge the adapter into "
+                "the model by PEFT's merge_and_unload, then convert it"
             )
         layer, letter = match.groups()
         pair = found.setdefault(layer, {})

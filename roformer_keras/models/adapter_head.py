@@ -1,6 +1,7 @@
 """The head of a model in an adapter: what is trained next to LoRA."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -8,7 +9,7 @@ import numpy as np
 
 from roformer_keras.conversion.peft import Adapter
 from roformer_keras.conversion.weights import Weight
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.errors import CheckpointError, ConfigurationError, Hint
 from roformer_keras.models.paths import weights_by_path
 from roformer_keras.models.preset_files import checkpoint_of
 
@@ -33,9 +34,12 @@ def head_fields(model: Any) -> dict[str, Any]:
 
 
 def matched_head(
-    model: Any, adapter: Adapter, label: str
+    model: Any, adapter: Adapter, label: str, labels: Sequence[str] | None = None
 ) -> list[tuple[keras.Variable, np.ndarray]]:
     """Pairs of a variable of a model's head and its value in an adapter.
+
+    Args:
+        labels: names of the outputs in the adapter's order, of an adapter without them.
 
     Returns:
         An empty list if the adapter has no head, or that of another kind of model,
@@ -46,12 +50,17 @@ def matched_head(
         ConfigurationError: the head was trained with other labels.
     """
     rows, head = _rows(model), dict(adapter.head)
-    if rows.keys().isdisjoint(head):
-        if head:
+    added = {
+        f"{name}.weight": adapter.alpha / adapter.rank * (up @ down)
+        for name, (down, up) in adapter.factors.items()
+        if not name.startswith("encoder.")
+    }
+    if rows.keys().isdisjoint({**head, **added}):
+        if head or added:
             warnings.warn(
                 f"{label}: the head of {adapter.model or 'the adapter'} is left out, "
-                f"{min(head)} among it, because {type(model).__name__} has another or "
-                "none; the additions are whole",
+                f"{min({**head, **added})} among it, because {type(model).__name__} "
+                "has another or none; the additions are whole",
                 stacklevel=3,
             )
         return []
@@ -64,30 +73,54 @@ def matched_head(
                 f"{label}: {name} must be tied, as it is here, and was trained by "
                 "itself: merge the adapter into the model by PEFT's merge_and_unload"
             )
-    for name in {**rows, **head}:
-        row = rows[name][0] if name in rows else None
-        expected = None if row is None else _shape(row)
-        shape = head[name].shape if name in head else None
-        if shape != expected:
-            raise CheckpointError(
-                f"{label}: {name[:80]} must have the shape {expected} in the head of "
-                f"this model, got {shape}: load the model that the adapter was trained "
-                "on"
-            )
-    kind, options = type(model).__name__, model.preset_options()
-    if adapter.model == kind:
+    for values in (head, added):
+        # PEFT may train a part of a head.
+        is_whole = values is head and adapter.model is not None
+        for name in {**rows, **values} if is_whole else values:
+            expected = _shape(rows[name][0]) if name in rows else None
+            shape = values[name].shape if name in values else None
+            if shape != expected:
+                raise CheckpointError(
+                    f"{label}: {name[:80]} must have the shape {expected} in the head "
+                    f"of this model, got {shape}: load the model that the adapter was "
+                    "trained on"
+                )
+    if adapter.model == type(model).__name__:
         model.check_saved_options(adapter.model_options, label)
-    elif options.get("labels") or options.get("classes"):
-        raise ConfigurationError(
-            f"{label} does not say in which order the labels of its head are: load the "
-            f"adapter of a {kind} that save_lora wrote, or merge it into the model by "
-            "PEFT's merge_and_unload, then convert it"
-        )
+    else:
+        _order_outputs(model, rows, (head, added), label, labels)
+    for name, value in added.items():
+        row, variable = rows[name]
+        if name not in head:
+            kernel = keras.ops.convert_to_numpy(variable)
+            head[name] = _turned(row, kernel.T if row.transposed else kernel)
+        head[name] = head[name] + value
     return [
         (variable, value.T if row.transposed else value)
         for name, (row, variable) in rows.items()
+        if name in head
         for value in [_turned(row, head[name])]
     ]
+
+
+def _order_outputs(model, rows, parts, label, labels):
+    """Puts the outputs of a head in the order of the model's labels."""
+    names = getattr(model, "tags", None) or getattr(model, "classes", None)
+    if not names or list(names) == [f"LABEL_{n}" for n in range(len(names))]:
+        return
+    names = list(map(str, names))
+    if labels is None or sorted(labels) != sorted(names):
+        raise ConfigurationError(
+            f"{label} does not say in which order the labels of its head are"
+            if labels is None
+            else f"labels must be those of this model, {names}, got {labels!r:.80}",
+            hint=Hint("give those of the model that it was trained on by {labels}"),
+        )
+    order = [list(labels).index(name) for name in names]
+    for values in parts:
+        for name in values.keys() & rows.keys():
+            if rows[name][0].path.startswith(("tags/", "out_proj/", "classes/")):
+                values[name] = values[name][order]
 
 
 def _rows(model) -> dict[str, tuple[Weight, keras.Variable]]:

@@ -219,16 +219,22 @@ def save_lora(
     write_adapter(folder, adapter, prefix, base, overwrite)
 
 
-def load_lora(model: Any, folder: str | os.PathLike) -> int:
+def load_lora(
+    model: Any, folder: str | os.PathLike, *, labels: Sequence[str] | None = None
+) -> int:
     """Enables LoRA with the additions of an adapter of Hugging Face's PEFT.
 
     Outputs are those with the additions. They can be trained on, or merged by
-    `merge_lora`. A head in the adapter takes the place of this model's; that of
-    another kind of model is left out, with a warning.
+    `merge_lora`. A head in the adapter takes the place of this model's, and additions
+    to it are added to its kernels, which are trained whole; those of another kind of
+    model are left out, with a warning.
 
     Args:
         folder: path of what `save_lora` or PEFT's `save_pretrained` wrote, or
             `hf://owner/name`.
+        labels: names of the classes or tags in the adapter's order, which is
+            `id2label` of the model that it was trained on. An adapter of PEFT does not
+            have them; needed if this model's have names.
 
     Raises:
         DownloadError: it cannot be fetched; says why.
@@ -241,7 +247,12 @@ def load_lora(model: Any, folder: str | os.PathLike) -> int:
     backbone = backbone_of(model)
     adapter = read_adapter(folder)
     known = _layers_of_transformers(backbone)
-    for name, factors in adapter.factors.items():
+    factors_of_blocks = {
+        name: factors
+        for name, factors in adapter.factors.items()
+        if name.startswith("encoder.")
+    }
+    for name, factors in factors_of_blocks.items():
         if name not in known:
             raise CheckpointError(
                 f"{folder}: {name[:80]} must be a dense layer of this model, such "
@@ -255,11 +266,11 @@ def load_lora(model: Any, folder: str | os.PathLike) -> int:
                 f"and {factors[1].shape[0]} outputs, and here it has {rows} and "
                 f"{columns}: load the model that the adapter was trained on"
             )
-    head = matched_head(model, adapter, os.fspath(folder))
-    targets = dict.fromkeys(known[name][0] for name in adapter.factors)
+    head = matched_head(model, adapter, os.fspath(folder), labels)
+    targets = dict.fromkeys(known[name][0] for name in factors_of_blocks)
     # Where a block has no addition, B stays zero.
     count = model.enable_lora(adapter.rank, adapter.alpha, list(targets))
-    for name, (down, up) in adapter.factors.items():
+    for name, (down, up) in factors_of_blocks.items():
         layer = known[name][1]
         layer.lora_kernel_a.assign(down.T)
         layer.lora_kernel_b.assign(up.T)

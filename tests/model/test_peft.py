@@ -11,9 +11,18 @@ import pytest
 from common import CHARACTER, GPT, SMALL
 from safetensors.numpy import load_file, save_file
 
-from roformer_keras import RoFormerBackbone, RoFormerCausalLM, RoFormerMaskedLM, convert
+from roformer_keras import (
+    RoFormerBackbone,
+    RoFormerCausalLM,
+    RoFormerMaskedLM,
+    RoFormerTextClassifier,
+    convert,
+    load_model,
+)
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
 from roformer_keras.models.lora import LORA_TARGETS
+from tools.reference.huggingface import SMALL as SIZES
+from tools.reference.huggingface import VOCABULARY, draw_weights
 
 # Of Transformers, about what PEFT asks of it.
 pytestmark = [
@@ -22,6 +31,7 @@ pytestmark = [
 ]
 IDS = np.array([[3, 5, 9, 7, 11], [4, 8, 0, 0, 0]], "int32")
 INPUTS = {"token_ids": IDS, "segment_ids": np.zeros_like(IDS)}
+SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 1, 0, 0, 0]], "int32")
 
 
 def with_additions(model, targets, alpha=3.0):
@@ -122,6 +132,119 @@ def test_an_adapter_of_peft_is_loaded(safe, rslora, tmp_path):
     )
     model.merge_lora()
     np.testing.assert_allclose(outputs_of(model), adapted_outputs, rtol=1e-4, atol=1e-4)
+
+
+# Name -> class of Transformers after `RoFormerFor`, its fields, options of PEFT, and
+# the labels that `load_lora` needs.
+NAMED = {"id2label": {0: "B-A", 1: "O", 2: "I-A"}}
+CLASSES = {"id2label": {0: "坏", 1: "好", 2: "中"}}
+HEADS = {
+    "dense of a language model": ("MaskedLM", {}, {"target_modules": ["dense"]}, None),
+    "all of a language model": (
+        "MaskedLM",
+        {},
+        {"target_modules": "all-linear"},
+        None,
+    ),
+    "classes": (
+        "SequenceClassification",
+        CLASSES,
+        {"task_type": "SEQ_CLS", "target_modules": ["query", "dense"]},
+        ["坏", "好", "中"],
+    ),
+    "additions to classes": (
+        "SequenceClassification",
+        CLASSES,
+        {"target_modules": ["query", "dense", "out_proj"]},
+        ["坏", "好", "中"],
+    ),
+    "tags": (
+        "TokenClassification",
+        NAMED,
+        {"task_type": "TOKEN_CLS", "target_modules": ["value"]},
+        ["B-A", "O", "I-A"],
+    ),
+    "answers": (
+        "QuestionAnswering",
+        {},
+        {"task_type": "QUESTION_ANS", "target_modules": ["value"]},
+        None,
+    ),
+    "a part": (
+        "SequenceClassification",
+        {"num_labels": 2},
+        {"target_modules": ["key"], "modules_to_save": ["out_proj"]},
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_heads_of_adapters_of_peft_are_loaded(name, tmp_path):
+    peft = pytest.importorskip("peft")
+    import torch
+    import transformers
+
+    kind, fields, options, labels = HEADS[name]
+    tokens = VOCABULARY.read_text(encoding="utf-8").split("\n")[:-1]
+    config = transformers.RoFormerConfig(vocab_size=len(tokens), **SIZES, **fields)
+    base = getattr(transformers, f"RoFormerFor{kind}")(config).eval()
+    draw_weights(base, torch.Generator().manual_seed(0))
+    base.save_pretrained(tmp_path / "base")
+    shutil.copy(VOCABULARY, tmp_path / "base" / "vocab.txt")
+    adapted = peft.get_peft_model(base, peft.LoraConfig(r=3, lora_alpha=5, **options))
+    for value in adapted.parameters():
+        if value.requires_grad:
+            value.data += 0.2 * torch.randn(value.shape)
+    adapted.eval().save_pretrained(tmp_path / "adapter")
+    ids = torch.tensor(IDS, dtype=torch.long)
+    with torch.no_grad():
+        # PEFT's own class for answers drops the token types.
+        found = adapted.base_model(
+            input_ids=ids,
+            attention_mask=(ids != 0).long(),
+            token_type_ids=torch.tensor(SEGMENTS, dtype=torch.long),
+        )
+    roles = ("logits", "start_logits", "end_logits")
+    expected = np.stack([found[role].numpy() for role in roles if role in found], -1)
+    expected = expected[..., 0] if "logits" in found else expected
+    model = load_model(tmp_path / "base")
+    if labels:
+        with pytest.raises(ConfigurationError, match=r"in which order.*labels="):
+            model.load_lora(tmp_path / "adapter")
+        with pytest.raises(ConfigurationError, match="labels must be those of this"):
+            model.load_lora(tmp_path / "adapter", labels=labels[1:])
+    model.load_lora(tmp_path / "adapter", labels=labels)
+    if hasattr(model, "tags"):
+        expected = expected[..., [labels.index(tag) for tag in model.tags]]
+    outputs = model
+    if kind == "QuestionAnswering":
+        outputs = keras.Model(model.input, model.get_layer("ends").output)
+    inputs = {"token_ids": IDS, "segment_ids": SEGMENTS}
+    computed = keras.ops.convert_to_numpy(outputs(inputs))
+    # Language models give logits of each token.
+    np.testing.assert_allclose(computed, expected, atol=1e-5)
+    model.save_lora(tmp_path / "again")
+    other = load_model(tmp_path / "base")
+    other.load_lora(tmp_path / "again")
+    for ours, theirs in zip(model.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_peft_loads_the_head_of_a_classifier(tmp_path):
+    peft = pytest.importorskip("peft")
+    import transformers
+
+    model = RoFormerTextClassifier.from_preset(
+        CHARACTER, num_classes=3, head_activation="gelu"
+    )
+    model.save_to_preset(tmp_path / "preset")
+    convert(tmp_path / "preset", tmp_path / "base", format="huggingface")
+    with_additions(model, ["query"]).save_lora(tmp_path / "adapter", base="base")
+    auto = transformers.AutoModelForSequenceClassification
+    base = auto.from_pretrained(tmp_path / "base").eval()
+    adapted = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    np.testing.assert_allclose(theirs_of(adapted), outputs_of(model), atol=1e-5)
 
 
 def test_there_and_back_keeps_every_bit(adapter, tmp_path):
