@@ -42,8 +42,12 @@ def _groups_without_memory(blob, file):
             link = group.get(name, getlink=True)
             if isinstance(link, h5py.ExternalLink):
                 raise hdf5._lies_elsewhere(name)
-            if isinstance(link, h5py.HardLink) and isinstance(group[name], h5py.Group):
-                pending.append(group[name])
+            if isinstance(link, h5py.HardLink):
+                node = group[name]
+                if isinstance(node, h5py.Group):
+                    pending.append(node)
+                elif isinstance(node, h5py.Dataset):
+                    hdf5._check_storage(name, node)
 
 
 def _quadratic_opcodes(stream):
