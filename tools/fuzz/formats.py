@@ -300,7 +300,9 @@ def _change_link(draw, file, names):
     name, other = (draw.choice([*names, "x", "no/such"]) for _ in range(2))
     path = draw.choice(("/dev/zero", "/proc/self/mem", "other.h5", ".", ""))
     links = [h5py.SoftLink(other), h5py.ExternalLink(path, other), None]
-    links += [file[other]] if other in file else []
+    # Its own group too, which then holds itself.
+    groups = (other, name.rpartition("/")[0] or "/")
+    links += [file[one] for one in groups if one in file]
     if name in file:
         del file[name]
     if (link := draw.choice(links)) is not None:
