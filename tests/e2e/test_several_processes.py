@@ -82,10 +82,12 @@ def starting(texts):
         started.append(process)
         return process
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    try:
+        yield start
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
 
 
 def start_two(start, *command):
