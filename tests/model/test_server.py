@@ -3,6 +3,7 @@
 import base64
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -125,6 +126,28 @@ def test_a_sim_compares_and_finds_similar_sentences(sim):
         [one.output for one in own] for own in expected
     ]
     assert post(sim, "/v1/completions", 404, prompt="今天")["error"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["openvino", "keras"])
+def test_what_is_written_in_turn_is_what_is_written_alone(engine):
+    long, short = ({"n": n, "k": n, "max_tokens": 12} for n in (40, 3))
+    bodies = [
+        {"texts": TEXTS[:1], "seed": seed, **body}
+        for seed, body in enumerate((long, short, long, short, short, long))
+    ]
+    with client_of(ServedModel(SIM, engine=engine)) as client:
+
+        def ask(body):
+            return post(client, "/paraphrase", **body)["paraphrases"]
+
+        alone = list(map(ask, bodies))
+        with ThreadPoolExecutor(len(bodies)) as pool:
+            together = list(pool.map(ask, bodies))
+        vectors = post(client, "/v1/embeddings", input=TEXTS)["data"]
+        assert [len(one["embedding"]) for one in vectors] == [32] * 3
+    assert together == alone
+    assert [len(one[0]) > 2 for one in alone] == [True] * 6
 
 
 def test_completions_are_those_of_generate(gpt):
