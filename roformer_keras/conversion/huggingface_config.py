@@ -282,7 +282,7 @@ def write_tokenizer_file(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 _NO_V2 = (
-    "Transformers has no RoFormerV2: a preset, safetensors and .keras keep it, and "
+    "a preset, safetensors or .keras keep RoFormerV2, which Transformers lacks, and "
     "export writes it for ONNX Runtime and OpenVINO"
 )
 # What has the same function on both sides. RoFormer-Sim is written as the masked
