@@ -191,8 +191,22 @@ def kept(logits, temperature=1.0, top_k=None, top_p=1.0):
     return weights / weights.sum()
 
 
-def write(model, prompt, limit, choose, stops=(), suppressed=(), minimum=0, draft=()):
-    """One text, token by token; `choose` is given the logits.
+def _as_it_is(text, scores):
+    return scores
+
+
+def write(
+    model,
+    prompt,
+    limit,
+    choose,
+    stops=(),
+    suppressed=(),
+    minimum=0,
+    draft=(),
+    process=_as_it_is,
+):
+    """One text, token by token; `choose` is given the logits that `process` gives.
 
     As long as a draft agrees, its logits are computed in one go, which is the same.
     """
@@ -204,6 +218,7 @@ def write(model, prompt, limit, choose, stops=(), suppressed=(), minimum=0, draf
             continued = draft if list(draft[: len(text)]) == text else text
             (ahead,) = all_logits(model, prompt, [continued])
             logits = ahead[len(text)].copy()
+        logits = process(text, logits)
         if len(text) + 1 < minimum:
             logits[list(suppressed)] = -np.inf
         text.append(int(choose(logits)))
@@ -229,7 +244,17 @@ def sample(model, prompt, limit, seed, number, cuts, **options):
     return write(model, prompt, limit, choose, **options)
 
 
-def beam(model, prompt, limit, beams, penalty=0.0, stops=(), suppressed=(), minimum=0):
+def beam(
+    model,
+    prompt,
+    limit,
+    beams,
+    penalty=0.0,
+    stops=(),
+    suppressed=(),
+    minimum=0,
+    process=_as_it_is,
+):
     """The best `beams` finished texts as (score, text), best first.
 
     It never stops before `limit`: to stop where nothing can be gained changes nothing.
@@ -237,7 +262,8 @@ def beam(model, prompt, limit, beams, penalty=0.0, stops=(), suppressed=(), mini
     live, finished = [(0.0, [])], []
     for length in range(1, limit + 1):
         logits = next_logits(model, prompt, [text for _, text in live])
-        log_probabilities = log_softmax(logits)
+        pairs = zip(live, log_softmax(logits), strict=True)
+        log_probabilities = np.stack([process(one[1], row) for one, row in pairs])
         if length < minimum:
             log_probabilities[:, list(suppressed)] = -np.inf
         scores = np.array([score for score, _ in live])[:, None] + log_probabilities

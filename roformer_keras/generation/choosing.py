@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from roformer_keras.errors import CheckpointError
-from roformer_keras.generation.options import RowState
+from roformer_keras.generation.options import GenerationConfig, RowState
 from roformer_keras.processes import available_cores
 
 # Sums of the same weights in another order differ by less, in float64 and float32.
@@ -30,6 +30,39 @@ def check_finite(numbers: np.ndarray) -> None:
         )
 
 
+def limit_repetition(
+    scores: np.ndarray, history: np.ndarray | None, config: GenerationConfig
+) -> np.ndarray:
+    """Scores with the penalty of repetition, and -inf where an n-gram would come again.
+
+    Args:
+        scores: float `(rows, vocabulary)`. Logits, or log-probabilities of beams.
+        history: as in `RowState`; None to change nothing.
+        config: `GenerationConfig`.
+
+    Source: Keskar et al. 2019, arXiv:1909.05858, for the penalty; Transformers'
+    `RepetitionPenaltyLogitsProcessor` and `NoRepeatNGramLogitsProcessor`.
+    """
+    if history is None:
+        return scores
+    scores = scores.copy()
+    if config.repetition_penalty != 1:
+        penalty = scores.dtype.type(config.repetition_penalty)
+        rows, places = np.nonzero(history >= 0)
+        tokens = history[rows, places]
+        seen = scores[rows, tokens]
+        # Those that come again are written again, with the same value.
+        scores[rows, tokens] = np.where(seen < 0, seen * penalty, seen / penalty)
+    size, length = config.no_repeat_ngram_size, history.shape[1]
+    if 0 < size <= length:
+        grams = np.lib.stride_tricks.sliding_window_view(history, size, axis=1)
+        last = history[:, None, length - size + 1 :]
+        comes_again = (grams[..., :-1] == last).all(axis=-1) & (grams >= 0).all(axis=-1)
+        rows, places = np.nonzero(comes_again)
+        scores[rows, grams[rows, places, -1]] = -np.inf
+    return scores
+
+
 def choose_next(
     logits: np.ndarray, uniforms: np.ndarray, rows: RowState
 ) -> tuple[np.ndarray, np.ndarray, RowState]:
@@ -47,13 +80,14 @@ def choose_next(
     Raises:
         CheckpointError: the logits are not finite.
     """
-    config, allowed = rows.config, logits
+    config = rows.config
     largest = logits.max(axis=1, keepdims=True)
     check_finite(largest)
+    allowed = limit_repetition(logits, rows.history, config)
     # With one token left to the minimum, a stop token may be that token.
     barred = rows.min_left > 1
     if config.suppressed_stop_ids and barred.any():
-        allowed = logits.copy()
+        allowed = allowed.copy()
         suppressed = np.array(config.suppressed_stop_ids)
         allowed[np.flatnonzero(barred)[:, None], suppressed] = -1e30
     temperature = config.temperature if config.method == "sample" else 0.0
@@ -66,7 +100,10 @@ def choose_next(
     max_left, min_left = rows.max_left - going, rows.min_left - going
     stops = np.isin(tokens, config.stop_ids) & (min_left <= 0)
     limits = max_left, min_left, rows.done | stops | (max_left <= 0)
-    return tokens, scores, rows.with_limits(limits)
+    after = rows.with_limits(limits)
+    if rows.history is not None:
+        after.history = np.column_stack([rows.history, tokens]).astype("int32")
+    return tokens, scores, after
 
 
 def choose(

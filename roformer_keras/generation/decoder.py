@@ -21,7 +21,7 @@ from roformer_keras.generation.buckets import (
     padded_origins,
     round_up_to_bucket,
 )
-from roformer_keras.generation.choosing import check_finite
+from roformer_keras.generation.choosing import check_finite, choose_next
 from roformer_keras.generation.options import GenerationConfig, Prompt, RowState
 from roformer_keras.generation.sampling import choose, log_probabilities
 
@@ -150,7 +150,10 @@ class Decoder:
 
     Attributes:
         on_compile: called with a line of text before a program is compiled.
+        start_id: int or None. As in `RowState.of_prompts`.
     """
+
+    start_id: int | None = None
 
     def __init__(self, model: DecoderModel):
         self.model = model
@@ -205,6 +208,8 @@ class Decoder:
             int32 tokens and float32 log-probabilities `(rows,)`, and the next
             `RowState`.
         """
+        if rows.history is not None:
+            return choose_next(logits, uniforms, rows)
         count = len(logits)
         padded = round_up_to_bucket(count, ROWS)
         self._announce("first tokens", (padded, 1))
@@ -233,6 +238,8 @@ class Decoder:
             log-probabilities of the same shape; float32 logits of the last step
             `(rows, vocabulary)`; and the next `RowState`.
         """
+        if rows.history is not None:
+            return self._advance_with_history(state, tokens, uniforms, rows)
         carried, constants = self._prepare(state)
         self._announce("steps", state.program_shape)
         count, steps = uniforms.shape
@@ -255,6 +262,22 @@ class Decoder:
         state.written += done
         state.keep(carried)
         return chosen[:, :done], scores[:, :done], logits, _after(rows, limits)
+
+    def _advance_with_history(self, state, tokens, uniforms, rows):
+        """`advance`, with tokens that NumPy chooses: programs do not know the history.
+
+        Log-probabilities are those of all tokens, as in programs.
+        """
+        steps: list[tuple[np.ndarray, np.ndarray]] = []
+        endless = RowState.endless(GenerationConfig(method="greedy"), len(tokens))
+        logits = np.zeros(())
+        while len(steps) < uniforms.shape[1] and not rows.done.all():
+            unused = np.zeros((len(tokens), 1), "float32")
+            _, _, logits, _ = self.advance(state, tokens, unused, endless)
+            tokens, scores, rows = choose_next(logits, uniforms[:, len(steps)], rows)
+            steps.append((tokens, scores))
+        chosen, scores = (np.stack(part, axis=1) for part in zip(*steps, strict=True))
+        return chosen, scores, logits, rows
 
     def room(self, state: State) -> int:
         """Number of steps of `advance` before it is worth looking at the rows."""

@@ -46,7 +46,7 @@ class EncoderDecoder(CachedDecoder):
 
     def __init__(self, model: EncoderDecoderModel, start_id: int):
         super().__init__(model)
-        self._start_id = start_id
+        self.start_id = start_id
 
     def select(self, state, rows: np.ndarray) -> None:
         # What was read is shared as long as the rows allow it.
@@ -75,7 +75,7 @@ class EncoderDecoder(CachedDecoder):
     def _prefill_function(self, token_ids, segment_ids, lengths):
         """Logits of the first token, which keys are visible, and the caches."""
         memories, mask = self.model.encode(token_ids)
-        first = ops.full_like(token_ids[:, :1], self._start_id)
+        first = ops.full_like(token_ids[:, :1], self.start_id)
         zeros = ops.zeros_like(first)
         batch = ops.shape(token_ids)[0]
         mask = ops.concatenate([mask, ops.ones((batch, 1, 1, 1), "bool")], axis=-1)

@@ -144,7 +144,8 @@ def generate(
             exception that it raises stops the generation.
         verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
         options: further fields of `GenerationConfig`: `method`, `temperature`,
-            `top_k`, `top_p`, `num_beams`, `length_penalty`.
+            `top_k`, `top_p`, `repetition_penalty`, `no_repeat_ngram_size`,
+            `num_beams`, `length_penalty`.
 
     Returns:
         str for a str, ids for ids; a list of them with `num_return_sequences`; and

@@ -15,22 +15,34 @@ MAX_TOKENS, MAX_TEXTS, MAX_BEAMS = 2**20, 2**20, 2**10
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingOptions(Settings):
-    """Options of drawing tokens.
+    """Options of choosing the next token.
 
     Args:
         temperature: float. Logits are divided by it before they are cut.
         top_k: int or None. Draws from so many of the likeliest tokens only.
         top_p: float. Draws from the likeliest tokens only, as many as it takes until
             they have so much probability together.
+        repetition_penalty: float. Positive logits of tokens that are in the prompt or
+            the text are divided by it, negative ones multiplied; 1 for none.
+        no_repeat_ngram_size: int. A sequence of so many tokens does not come twice in
+            prompt and text; 0 for any.
 
     Example:
-        >>> generation.SamplingOptions(top_k=20)
-        SamplingOptions(temperature=1.0, top_k=20, top_p=0.95)
+        >>> generation.SamplingOptions(top_k=20).top_p
+        0.95
     """
 
     temperature: float = number(1.0, above=0)
     top_k: int | None = integer(None, minimum=1)
     top_p: float = number(0.95, above=0, maximum=1)
+    # Logits times or by it stay finite.
+    repetition_penalty: float = number(1.0, minimum=1e-3, maximum=1e3)
+    no_repeat_ngram_size: int = integer(0, minimum=0, maximum=MAX_TOKENS)
+
+    @property
+    def limits_repetition(self) -> bool:
+        """True if the next token depends on which tokens there are."""
+        return self.repetition_penalty != 1 or self.no_repeat_ngram_size > 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +54,8 @@ class SearchOptions(SamplingOptions):
             searches for a likely text.
         num_return_sequences: int. Texts for each prompt: at most `num_beams` with
             beams, 1 if greedy.
-        temperature, top_k, top_p: as in `SamplingOptions`.
+        temperature, top_k, top_p, repetition_penalty, no_repeat_ngram_size: as in
+            `SamplingOptions`.
         num_beams: int. Texts that a beam search follows at a time.
         length_penalty: float. The sum of log-probabilities is divided by the number of
             tokens to this power: above 0 it favours long texts.
@@ -86,7 +99,8 @@ class GenerationConfig(SearchOptions):
 
     Args:
         method, num_return_sequences: as in `SearchOptions`.
-        temperature, top_k, top_p: as in `SamplingOptions`.
+        temperature, top_k, top_p, repetition_penalty, no_repeat_ngram_size: as in
+            `SamplingOptions`.
         num_beams, length_penalty: as in `SearchOptions`.
         stop_ids: ids that end a text once it is long enough.
         suppressed_stop_ids: ids that are not written before the text is long enough.
@@ -156,6 +170,8 @@ class RowState:
         max_left: int32. Tokens that may still be written.
         min_left: int32. Tokens to write before a stop token ends the row.
         done: bool.
+        history: int32 `(rows, tokens)`, or None if they do not matter: the tokens of
+            prompt and text, with -1 before shorter ones.
 
     Example:
         >>> config = generation.GenerationConfig()
@@ -168,15 +184,18 @@ class RowState:
     max_left: np.ndarray
     min_left: np.ndarray
     done: np.ndarray
+    history: np.ndarray | None = None
 
     @classmethod
-    def of_prompts(cls, config, prompts, copies=1) -> "RowState":
+    def of_prompts(cls, config, prompts, copies=1, start_id=None) -> "RowState":
         """The state before the first token, with `copies` rows for each prompt.
 
         Args:
             config: `GenerationConfig`.
             prompts: sequence of `Prompt`.
             copies: int. Rows for each prompt.
+            start_id: int or None. The token that a text begins with if it does not
+                continue its prompt.
         """
 
         def rows(numbers):
@@ -187,6 +206,7 @@ class RowState:
             rows([prompt.max_new_tokens for prompt in prompts]),
             rows([prompt.min_new_tokens for prompt in prompts]),
             np.zeros(len(prompts) * copies, bool),
+            history_of(config, prompts, copies, start_id),
         )
 
     @classmethod
@@ -206,10 +226,14 @@ class RowState:
         return self.max_left, self.min_left, self.done
 
     def with_limits(self, limits) -> "RowState":
-        return RowState(self.config, *limits)
+        max_left, min_left, done = limits
+        return RowState(self.config, max_left, min_left, done, self.history)
 
     def select(self, rows) -> "RowState":
-        return self.with_limits(array[rows] for array in self.limits)
+        selected = self.with_limits(array[rows] for array in self.limits)
+        if self.history is not None:
+            selected.history = self.history[rows]
+        return selected
 
     def joined(self, others: Sequence["RowState"]) -> "RowState":
         """These rows, and then those of others.
@@ -218,4 +242,32 @@ class RowState:
             others: sequence of `RowState`.
         """
         parts = zip(self.limits, *(other.limits for other in others), strict=True)
-        return self.with_limits(np.concatenate(arrays) for arrays in parts)
+        joined = self.with_limits(np.concatenate(arrays) for arrays in parts)
+        if self.history is not None:
+            histories = (state.history for state in (self, *others))
+            joined.history = right_aligned(
+                [row for part in histories if part is not None for row in part]
+            )
+        return joined
+
+
+def history_of(
+    config: GenerationConfig,
+    prompts: Sequence[Prompt],
+    copies: int = 1,
+    start_id: int | None = None,
+) -> np.ndarray | None:
+    """`RowState.history` before the first token; arguments as in `of_prompts`."""
+    if not config.limits_repetition:
+        return None
+    ids = [p.token_ids if start_id is None else (start_id,) for p in prompts]
+    return right_aligned([row for row in ids for _ in range(copies)])
+
+
+def right_aligned(rows: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
+    """Ids as int32 `(rows, longest)`, with -1 before each shorter row."""
+    width = max(map(len, rows))
+    aligned = np.full((len(rows), width), -1, "int32")
+    for row, ids in zip(aligned, rows, strict=True):
+        row[width - len(ids) :] = ids
+    return aligned

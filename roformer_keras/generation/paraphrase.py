@@ -1,5 +1,6 @@
 """Similar sentences, of a model that writes them and compares vectors."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
@@ -8,7 +9,7 @@ import numpy as np
 from roformer_keras.checks import check_integer, check_names, is_integer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation.generate import Scored, decode_prompts
-from roformer_keras.generation.options import MAX_TEXTS
+from roformer_keras.generation.options import MAX_TEXTS, SamplingOptions
 from roformer_keras.generation.prompts import (
     as_ids,
     as_prompt,
@@ -63,7 +64,7 @@ def paraphrase(
         max_length, max_new_tokens, seed, batch_size, first_number: as in
             `generate`.
         engine, on_step, verbose: as in `generate`.
-        options: `temperature`, `top_k` and `top_p`, as in `generate`.
+        options: fields of `SamplingOptions`, such as `top_k`, as in `generate`.
 
     Returns:
         A list of `(sentence, cosine)` pairs, nearest first; for a list of texts a
@@ -82,7 +83,8 @@ def paraphrase(
     Source: https://github.com/ZhuiyiTechnology/roformer-sim, `generate.py`.
     """
     check_vectors(model)
-    check_names("paraphrase", "option", options, ("temperature", "top_k", "top_p"))
+    names = tuple(field.name for field in dataclasses.fields(SamplingOptions))
+    check_names("paraphrase", "option", options, names)
     for name, value in (("n", n), ("k", k)):
         check_integer(name, value, 1, MAX_TEXTS)
     rows, is_text, is_one = as_rows(texts)

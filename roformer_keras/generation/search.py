@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from roformer_keras.generation.choosing import limit_repetition
 from roformer_keras.generation.options import (
     GeneratedText,
     GenerationConfig,
     Prompt,
     RowState,
+    history_of,
 )
 
 
@@ -122,7 +124,7 @@ def stream(decoder, prompt: Prompt, config: GenerationConfig) -> Iterator[int]:
         5
     """
     random = RandomStream(config, 0)
-    row = RowState.of_prompts(config, [prompt])
+    row = RowState.of_prompts(config, [prompt], start_id=_start_id(decoder))
     logits, state = decoder.start([prompt], 1, prompt.max_new_tokens)
     tokens, _, row = decoder.choose(logits, random.take(1), row)
     yield int(tokens[0])
@@ -130,6 +132,11 @@ def stream(decoder, prompt: Prompt, config: GenerationConfig) -> Iterator[int]:
         chosen, _, _, row = decoder.advance(state, tokens, random.take(1)[None], row)
         tokens = chosen[:, -1]
         yield int(tokens[0])
+
+
+def _start_id(decoder):
+    """As in `RowState.of_prompts`."""
+    return getattr(decoder, "start_id", None)
 
 
 class RandomStream:
@@ -177,7 +184,7 @@ class _Batch:
     def started(cls, decoder, prompts, texts, config):
         """A batch with its first tokens; neighbouring texts are of one prompt."""
         copies = len(texts) // len(prompts)
-        rows = RowState.of_prompts(config, prompts, copies)
+        rows = RowState.of_prompts(config, prompts, copies, _start_id(decoder))
         longest = int(rows.max_left.max())
         logits, state = decoder.start(prompts, copies, longest)
         uniforms = np.concatenate([text.random.take(1) for text in texts])
@@ -266,7 +273,7 @@ def _write(decoder, batch, few, on_rows):
 
 def _beam_search(decoder, prompts, config, on_rows):
     beams = config.num_beams
-    searches = [_Beams(prompt, config) for prompt in prompts]
+    searches = [_Beams(prompt, config, _start_id(decoder)) for prompt in prompts]
     # Which search the rows of the state belong to, `beams` rows each.
     slots = list(range(len(prompts)))
     longest = max(prompt.max_new_tokens for prompt in prompts)
@@ -306,8 +313,9 @@ class _Beams:
         max_left: int. Tokens that beams may still grow by.
     """
 
-    def __init__(self, prompt, config):
+    def __init__(self, prompt, config, start_id=None):
         beams = config.num_beams
+        self._history = history_of(config, [prompt], beams, start_id)
         self.done = False
         self.max_left = prompt.max_new_tokens
         self.parents = np.arange(beams)
@@ -324,6 +332,7 @@ class _Beams:
         config, beams = self._config, self._config.num_beams
         length = len(self._texts[0]) + 1
         self.max_left -= 1
+        log_probabilities = limit_repetition(log_probabilities, self._history, config)
         too_short = length < self._prompt.min_new_tokens
         if too_short:
             log_probabilities[:, list(config.suppressed_stop_ids)] = -np.inf
@@ -347,6 +356,9 @@ class _Beams:
         self._scores = np.array(going + [-np.inf] * missing)
         self.parents = np.array(parents + [0] * missing)
         self.tokens = np.array([text[-1] for text in self._texts], "int32")
+        if self._history is not None:
+            history = self._history[self.parents]
+            self._history = np.column_stack([history, self.tokens])
 
     def best(self) -> list[GeneratedText]:
         ranked = sorted(self._finished, reverse=True)

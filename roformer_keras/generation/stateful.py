@@ -93,6 +93,7 @@ class StatefulDecoder:
 
     def __init__(self, program: Program, reading: Reading):
         self._program, self._reading = program, reading
+        self.start_id = reading.start_id
 
     def start(
         self, prompts: Sequence[Prompt], copies: int, max_new_tokens: int
@@ -282,4 +283,8 @@ def _updated(rows, going, part):
     limits = [array.copy() for array in rows.limits]
     for whole, own in zip(limits, part.limits, strict=True):
         whole[going] = own
-    return rows.with_limits(limits)
+    after = rows.with_limits(limits)
+    if rows.history is not None:
+        after.history = np.pad(rows.history, ((0, 0), (0, 1)), constant_values=-1)
+        after.history[going] = part.history
+    return after

@@ -72,6 +72,7 @@ def calls(folder):
         ("max_length", "max_new_tokens", "min_new_tokens", "seed"), "integer"
     )
     sampling = {"top_k": "integer", "top_p": "number", "temperature": "number"}
+    sampling |= {"repetition_penalty": "number", "no_repeat_ngram_size": "integer"}
     written = {"stop_tokens": "tokens", "engine": "choice", **lengths, **sampling}
     one_token = {"max_new_tokens": 1, "verbose": 0}
     training = {

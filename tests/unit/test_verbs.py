@@ -43,14 +43,14 @@ OTHER_FIELDS = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Repeating(Generate):
+class Cutting(Generate):
     """Continuations of prompts.
 
     Args:
-        repetition_penalty: logits of tokens that are there are divided by it.
+        eta_cutoff: tokens of less probability are not drawn.
     """
 
-    repetition_penalty: float = number(1.0, above=0)
+    eta_cutoff: float = number(1.0, above=0)
 
 
 def flags_of(add, *arguments):
@@ -99,30 +99,30 @@ def test_a_route_has_the_options_of_its_verb(kind):
 
 def test_a_new_option_is_one_field(monkeypatch):
     """As in CONTRIBUTING.md: command, job on Ray, dataset, HTTP, and the method."""
-    monkeypatch.setattr(writing, "Generate", Repeating)
+    monkeypatch.setattr(writing, "Generate", Cutting)
     command = importlib.import_module("roformer_keras.cli.generate")
-    flag = flags_of(_add_flags, command)["repetition_penalty"]
-    assert flag.option_strings == ["--repetition-penalty"]
-    assert flag.help.startswith("logits of tokens that are there are divided by it")
+    flag = flags_of(_add_flags, command)["eta_cutoff"]
+    assert flag.option_strings == ["--eta-cutoff"]
+    assert flag.help.startswith("tokens of less probability are not drawn")
     assert flag.type("1.5") == 1.5
     with pytest.raises(argparse.ArgumentTypeError, match="a finite number above 0"):
         flag.type("0")
     # The job of a command, in this process and on Ray.
     for engine in ("keras", "ray"):
-        flags = {"repetition_penalty": 1.5, "engine": engine, "output": "out"}
+        flags = {"eta_cutoff": 1.5, "engine": engine, "output": "out"}
         verb = VerbCommand(command.VERB, {**flags, "source": "x"}).verb
-        assert isinstance(verb, Repeating)
-        assert verb.arguments()["repetition_penalty"] == 1.5
-    monkeypatch.setattr(dataset, "Generate", Repeating)
+        assert isinstance(verb, Cutting)
+        assert verb.arguments()["eta_cutoff"] == 1.5
+    monkeypatch.setattr(dataset, "Generate", Cutting)
     calls = []
     monkeypatch.setattr(dataset, "map_texts", lambda *of, **options: calls.append(of))
-    dataset.generate(None, "x", repetition_penalty=1.5)
-    assert calls[0][1].arguments()["repetition_penalty"] == 1.5
+    dataset.generate(None, "x", eta_cutoff=1.5)
+    assert calls[0][1].arguments()["eta_cutoff"] == 1.5
     route = ROUTES[Generate]
-    body = request_model(Repeating, route)(prompt="今", repetition_penalty=1.5)
-    assert route.options(body, Repeating) == {"repetition_penalty": 1.5}
+    body = request_model(Cutting, route)(prompt="今", eta_cutoff=1.5)
+    assert route.options(body, Cutting) == {"eta_cutoff": 1.5}
     with pytest.raises(ValueError, match="greater than 0"):
-        request_model(Repeating, route)(prompt="今", repetition_penalty=0)
+        request_model(Cutting, route)(prompt="今", eta_cutoff=0)
 
 
 def test_options_of_one_name_are_those_of_the_last_class():
