@@ -16,6 +16,8 @@ from roformer_keras.processes import available_cores
 # Sums of the same weights in another order differ by less, in float64 and float32.
 _ROUNDING, _FLOAT32 = 1e-12, 1e-5
 _HALVINGS = 5
+# Beyond any logit; differences of two are finite.
+_LARGEST = 1e30
 # Rows that are computed at once, and of how many such parts threads compute some.
 _ROWS, _MIN_PARTS = 8, 3
 
@@ -47,12 +49,15 @@ def limit_repetition(
         return scores
     scores = scores.copy()
     if config.repetition_penalty != 1:
-        penalty = scores.dtype.type(config.repetition_penalty)
+        smallest = np.finfo(scores.dtype).tiny
+        penalty = scores.dtype.type(max(config.repetition_penalty, smallest))
         rows, places = np.nonzero(history >= 0)
         tokens = history[rows, places]
         seen = scores[rows, tokens]
         # Those that come again are written again, with the same value.
-        scores[rows, tokens] = np.where(seen < 0, seen * penalty, seen / penalty)
+        with np.errstate(over="ignore"):
+            penalized = np.where(seen < 0, seen * penalty, seen / penalty)
+        scores[rows, tokens] = np.clip(penalized, -_LARGEST, _LARGEST)
     size, length = config.no_repeat_ngram_size, history.shape[1]
     if 0 < size <= length:
         grams = np.lib.stride_tricks.sliding_window_view(history, size, axis=1)

@@ -35,8 +35,7 @@ class SamplingOptions(Settings):
     temperature: float = number(1.0, above=0)
     top_k: int | None = integer(None, minimum=1)
     top_p: float = number(0.95, above=0, maximum=1)
-    # Logits times or by it stay finite.
-    repetition_penalty: float = number(1.0, minimum=1e-3, maximum=1e3)
+    repetition_penalty: float = number(1.0, above=0, maximum=1000)
     no_repeat_ngram_size: int = integer(0, minimum=0, maximum=MAX_TOKENS)
 
     @property

@@ -66,13 +66,15 @@ FLAGS = {
     "recipe r-drop schedule seed source test train valid warmup-ratio",
     "generate": f"{LINES} {RAY} batch-size fields length-penalty max-length "
     "max-new-tokens method min-length min-new-tokens model num-beams "
-    "num-return-sequences seed stop temperature top-k top-p unilm worker-engine",
+    "no-repeat-ngram-size num-return-sequences repetition-penalty seed stop "
+    "temperature top-k top-p unilm worker-engine",
     "index": "approximate batch-tokens config encoding engine fields format header "
     "max-length output overwrite quiet source vocabulary",
     "inspect": "config json tensors vocabulary",
     "list": "json",
     "paraphrase": f"{LINES} {RAY} batch-size fields k masked-positions max-length "
-    "max-new-tokens n seed temperature top-k top-p worker-engine",
+    "max-new-tokens n no-repeat-ngram-size repetition-penalty seed temperature top-k "
+    "top-p worker-engine",
     "port": "output overwrite",
     "predict": f"{READS} fields format output overwrite quiet text",
     "pretrain": f"{OPTIMIZER} accumulation average-checkpoints batch-size "
@@ -149,10 +151,11 @@ RULES = {
     "a number from 0 to 100": "learning-rate",
     "a number from 0 to 50": "generate:length-penalty",
     "a number in (0, 1]": "layer-decay top-p",
+    "a number in (0, 1000]": "repetition-penalty",
     "a number in [0, 1)": "beta-1 beta-2 ema holdout warmup-ratio",
     "an integer": "finetune:max-length lengths masked-positions max-vocabulary "
     "min-length min-new-tokens port process-id tokenize:max-length",
-    "an integer from 0 to 1048576": "lora-rank",
+    "an integer from 0 to 1048576": "lora-rank no-repeat-ngram-size",
     "an integer from 0 to 18446744073709551615": "generate:seed paraphrase:seed",
     "an integer from 0 to 2147483647": "warmup",
     "an integer from 0 to 4294967295": "seed",

@@ -120,7 +120,8 @@ def test_a_new_option_is_one_field(monkeypatch):
     assert calls[0][1].arguments()["eta_cutoff"] == 1.5
     route = ROUTES[Generate]
     body = request_model(Cutting, route)(prompt="今", eta_cutoff=1.5)
-    assert route.options(body, Cutting) == {"eta_cutoff": 1.5}
+    others = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
+    assert route.options(body, Cutting) == {"eta_cutoff": 1.5, **others}
     with pytest.raises(ValueError, match="greater than 0"):
         request_model(Cutting, route)(prompt="今", eta_cutoff=0)
 
