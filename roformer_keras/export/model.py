@@ -106,7 +106,7 @@ def export_model(
     metadata = {
         "model": type(model).__name__,
         "options": _served_options(model),
-        "dim": model.config.hidden_dim,
+        "dim": getattr(model, "vector_dim", model.config.hidden_dim),
         "format": format,
         "int8": int8,
         "inputs": {name: "int32 (batch, length)" for name in inputs},

@@ -158,7 +158,7 @@ class ServedModel:
     @functools.cached_property
     def dim(self) -> int:
         model = getattr(self._model, "backbone", self._model)
-        return model.config.hidden_dim
+        return getattr(self._model, "vector_dim", model.config.hidden_dim)
 
     def verb(self, name: str, **options: Any) -> Verb:
         """A verb with the options of a request."""

@@ -8,7 +8,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.checks import check_choice, check_number, takes_other_names
+from roformer_keras.checks import (
+    check_choice,
+    check_integer,
+    check_number,
+    takes_other_names,
+)
 from roformer_keras.data.cosines import pair_cosines, unit_rows
 from roformer_keras.data.rows import GroupRows, Rows
 from roformer_keras.data.texts import as_numbers
@@ -148,6 +153,7 @@ class RoFormerSentenceEncoder(TextTask):
         classes: sequence of str: their names, by which labels may be given.
         scale: float above 0. Factor on cosines in `cosent` and `contrastive`.
         pooling: as in `VectorTask`.
+        whitening_dim: int or None. Width of vectors that `fit_whitening` whitens.
         kwargs: as in `keras.Model`, such as `name`.
 
     Call arguments:
@@ -186,6 +192,7 @@ class RoFormerSentenceEncoder(TextTask):
         scale: float = 20.0,
         pooling: str = "mean",
         max_length: int = 512,
+        whitening_dim: int | None = None,
         **kwargs: Any,
     ):
         check_choice("objective", objective, _OBJECTIVES)
@@ -210,7 +217,8 @@ class RoFormerSentenceEncoder(TextTask):
         else:
             outputs = vectors
         super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
-        self.vectors = keras.Model(backbone.input, vectors, name="vectors")
+        self._plain_vectors = vectors
+        self._set_whitening(whitening_dim)
         self.objective = objective
         self.num_classes, self.classes = num_classes, classes
         self.scale, self.pooling = float(scale), pooling
@@ -277,6 +285,73 @@ class RoFormerSentenceEncoder(TextTask):
         assert self.num_classes is not None
         return list(map(as_name, self.classes or range(self.num_classes)))
 
+    # === Whitening ===
+
+    @property
+    def vector_dim(self) -> int:
+        """Width of the vectors of `encode`."""
+        return self.vectors.output.shape[-1]
+
+    def fit_whitening(
+        self, texts: Texts, dim: int | None = None, **kwargs: Any
+    ) -> None:
+        """Whitens vectors: over these texts their mean is 0, and their covariance 1.
+
+        `encode` and `similarity` use it from then on, as do presets, exports and
+        engines. No labels are needed. Training does not change it: fit it again after
+        `fit`.
+
+        Args:
+            texts: as in `encode`; more than `dim` of them, such as those to compare.
+            dim: int. Width of the new vectors, the directions of most variance; all
+                in which they vary if not given.
+            kwargs: as in `predict`.
+
+        Raises:
+            ConfigurationError: `dim` is out of range, or the vectors vary in fewer
+                directions.
+
+        Example:
+            >>> encoder = roformer_keras.RoFormerSentenceEncoder.from_preset(
+            ...     "roformer-char"
+            ... )
+            >>> encoder.fit_whitening(["今天天气不错", "她在北京", "你好"], dim=2)
+            >>> encoder.encode("天气真好").shape
+            (2,)
+
+        Source: Su et al. 2021, arXiv:2103.15316.
+        """
+        if dim is not None:
+            check_integer("dim", dim, 1, self.config.hidden_dim)
+        before = self.whitening_dim
+        self._set_whitening(None)
+        try:
+            encoded = self.encode(texts, normalize=False, **kwargs)
+            kernel, bias = whitening_of(np.stack(list(encoded)), dim)
+        except ConfigurationError:
+            self._set_whitening(before)
+            raise
+        self._set_whitening(len(bias))
+        self.whitening.set_weights([kernel, bias])
+
+    def _set_whitening(self, dim):
+        """Makes `vectors` whitened to so many dimensions, or plain ones."""
+        outputs = self._plain_vectors
+        if dim is not None:
+            check_integer("whitening_dim", dim, 1, self.config.hidden_dim)
+            layer = getattr(self, "whitening", None)
+            if layer is None or layer.units != dim:
+                self.whitening = keras.layers.Dense(
+                    dim,
+                    kernel_initializer="identity",
+                    trainable=False,
+                    dtype="float32",
+                    name="whitening",
+                )
+            outputs = self.whitening(outputs)
+        self.whitening_dim = dim
+        self.vectors = keras.Model(self.backbone.input, outputs, name="vectors")
+
     # === Answering ===
 
     @overload
@@ -302,7 +377,7 @@ class RoFormerSentenceEncoder(TextTask):
             kwargs: as in `predict`.
 
         Returns:
-            float32 `(hidden_dim,)` for a str, `(texts, hidden_dim)` for many; for an
+            float32 `(vector_dim,)` for a str, `(texts, vector_dim)` for many; for an
             iterator an iterator of the vectors.
         """
         if isinstance(texts, str):
@@ -343,6 +418,35 @@ class RoFormerSentenceEncoder(TextTask):
             float from -1 to 1 for two str, else float32 `(pairs,)`.
         """
         return pair_cosines(lambda texts: self.encode(texts, **kwargs), first, second)
+
+
+def whitening_of(
+    vectors: np.ndarray, dim: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The kernel `(width, dim)` and bias `(dim,)` that whiten vectors.
+
+    Args:
+        vectors: float `(texts, width)`.
+        dim: int. Directions of most variance that are kept; all that vary if None.
+
+    Raises:
+        ConfigurationError: the vectors vary in fewer directions.
+    """
+    vectors = vectors.astype("float64")
+    mean = vectors.mean(axis=0)
+    _, values, basis = np.linalg.svd(vectors - mean, full_matrices=False)
+    deviations = values / math.sqrt(max(1, len(vectors) - 1))
+    # Vectors behind a norm vary in one direction less than they are wide.
+    rank = int((deviations > 1e-5 * max(deviations[0], 1e-30)).sum())
+    dim = max(1, rank) if dim is None else dim
+    if rank < dim:
+        raise ConfigurationError(
+            f"the vectors of the texts must vary in at least dim={dim} directions, got "
+            f"{rank} of {len(vectors)} texts",
+            hint="give more different texts, or a smaller dim",
+        )
+    kernel = basis[:dim].T / deviations[:dim]
+    return kernel.astype("float32"), (-mean @ kernel).astype("float32")
 
 
 def _name(label, row):

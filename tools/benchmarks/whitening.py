@@ -1,0 +1,63 @@
+"""Spearman correlations of cosines with degrees of similarity, plain and whitened.
+
+    python -m tools.benchmarks.whitening --file pairs.tsv --fit texts.tsv
+
+Each row of the file has two texts and a degree, with tabs between. Whitening is fitted
+on the texts of --fit, without their degrees.
+"""
+
+import sys
+
+from roformer_keras import RoFormerSentenceEncoder
+from roformer_keras.data.files import read_table
+from roformer_keras.tasks.measures import NumberMeasure
+from tools import DATA
+from tools.commands import Parser, command
+from tools.tables import print_table
+
+FILE = DATA / "unlicensed" / "sts-b-zh.test.txt.gz"
+FIT = DATA / "unlicensed" / "sts-b-zh.train.txt.gz"
+SOURCES = ("roformer-char", "roformer-sim-char")
+
+
+@command
+def main(arguments=None):
+    parser = Parser(__doc__)
+    parser.add_argument("--file", default=str(FILE))
+    parser.add_argument("--fit", default=str(FIT))
+    parser.add_argument("--sources", nargs="+", default=SOURCES)
+    parser.add_argument("--dims", nargs="+", type=int, default=[128, 64, 32])
+    options = parser.parse_args(arguments)
+    table = read_table(options.file, 2)
+    texts = sorted({text for row in read_table(options.fit, 2).texts for text in row})
+    rows = []
+    for source in options.sources:
+        for pooling in ("mean", "first"):
+            figures = measure(source, pooling, table, texts, options.dims)
+            rows.append((source, pooling, *figures))
+    print(f"{len(table.texts):,} pairs; whitening of {len(texts):,} texts")
+    dims = ("whitened", *(f"whitened, {dim}" for dim in options.dims))
+    print_table("checkpoint", ("pooling", "plain", *dims), rows)
+
+
+def measure(source, pooling, table, texts, dims):
+    """The correlation without whitening, and with each of the widths."""
+    model = RoFormerSentenceEncoder.from_preset(
+        source, pooling=pooling, attention="bidirectional", max_length=64
+    )
+    figures = [spearman(model, table)]
+    for dim in (None, *dims):
+        model.fit_whitening(texts, dim, verbose=0)
+        figures.append(spearman(model, table))
+    return [f"{figure:.4f}" for figure in figures]
+
+
+def spearman(model, table):
+    first, second = zip(*table.texts, strict=True)
+    found = model.similarity(first, second, verbose=0)
+    expected = [float(label) for label in table.labels]
+    return NumberMeasure(is_scaled=False).report(expected, found)["spearman"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
