@@ -2,15 +2,19 @@
 
     python -m tools.benchmarks.whitening --file pairs.tsv --fit texts.tsv
 
-Each row of the file has two texts and a degree, with tabs between. Whitening is fitted
-on the texts of --fit, without their degrees.
+Each row of a file has two texts and a degree, with tabs between. Whitening is that of
+`fit_whitening`, over the texts of --fit, without their degrees.
 """
 
 import sys
 
+import numpy as np
+
 from roformer_keras import RoFormerSentenceEncoder
+from roformer_keras.data.cosines import unit_rows
 from roformer_keras.data.files import read_table
 from roformer_keras.tasks.measures import NumberMeasure
+from roformer_keras.tasks.sentence_encoder import whitening_of
 from tools import DATA
 from tools.commands import Parser, command
 from tools.tables import print_table
@@ -41,22 +45,26 @@ def main(arguments=None):
 
 
 def measure(source, pooling, table, texts, dims):
-    """The correlation without whitening, and with each of the widths."""
+    """The correlation without whitening, whitened, and with each of the widths."""
     model = RoFormerSentenceEncoder.from_preset(
         source, pooling=pooling, attention="bidirectional", max_length=64
     )
-    figures = [spearman(model, table)]
+    options = {"normalize": False, "verbose": 0}
+    sides = [model.encode(side, **options) for side in zip(*table.texts, strict=True)]
+    fitted = model.encode(texts, **options)
+    figures = [spearman(sides, table.labels)]
     for dim in (None, *dims):
-        model.fit_whitening(texts, dim, verbose=0)
-        figures.append(spearman(model, table))
+        kernel, bias = whitening_of(fitted, dim)
+        whitened = [side @ kernel + bias for side in sides]
+        figures.append(spearman(whitened, table.labels))
     return [f"{figure:.4f}" for figure in figures]
 
 
-def spearman(model, table):
-    first, second = zip(*table.texts, strict=True)
-    found = model.similarity(first, second, verbose=0)
-    expected = [float(label) for label in table.labels]
-    return NumberMeasure(is_scaled=False).report(expected, found)["spearman"]
+def spearman(sides, labels):
+    """Of the cosines of both sides of each pair."""
+    cosines = np.multiply(*map(unit_rows, sides)).sum(axis=1)
+    expected = [float(label) for label in labels]
+    return NumberMeasure(is_scaled=False).report(expected, cosines)["spearman"]
 
 
 if __name__ == "__main__":
