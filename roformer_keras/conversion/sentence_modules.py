@@ -293,8 +293,7 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
         )
     head = [row.name for row in checkpoint.rows.values() if row.head == "task"]
     if head:
-        whitens = options.get("whitening_dim") is not None
-        use = "whitens vectors" if whitens else "is used in training alone"
+        use = "whitens" if options.get("whitening_dim") else "is used in training alone"
         raise ConfigurationError(
             f"{label} has a head that {use} ({', '.join(head)}), "
             "and sentence-transformers has no place for it",
