@@ -10,11 +10,7 @@ import sys
 
 import numpy as np
 
-from roformer_keras import RoFormerSentenceEncoder
-from roformer_keras.data.cosines import unit_rows
 from roformer_keras.data.files import read_table
-from roformer_keras.tasks.measures import NumberMeasure
-from roformer_keras.tasks.sentence_encoder import whitening_of
 from tools import DATA
 from tools.commands import Parser, command
 from tools.tables import print_table
@@ -46,6 +42,9 @@ def main(arguments=None):
 
 def measure(source, pooling, table, texts, dims):
     """The correlation without whitening, whitened, and with each of the widths."""
+    from roformer_keras import RoFormerSentenceEncoder
+    from roformer_keras.tasks.sentence_encoder import whitening_of
+
     model = RoFormerSentenceEncoder.from_preset(
         source, pooling=pooling, attention="bidirectional", max_length=64
     )
@@ -62,6 +61,9 @@ def measure(source, pooling, table, texts, dims):
 
 def spearman(sides, labels):
     """Of the cosines of both sides of each pair."""
+    from roformer_keras.data.cosines import unit_rows
+    from roformer_keras.tasks.measures import NumberMeasure
+
     cosines = np.multiply(*map(unit_rows, sides)).sum(axis=1)
     expected = [float(label) for label in labels]
     return NumberMeasure(is_scaled=False).report(expected, cosines)["spearman"]
