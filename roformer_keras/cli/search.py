@@ -23,7 +23,7 @@ def run(
     """Find the texts of an index that are nearest to queries, by their cosines.
 
     Args:
-        index: folder of `index`.
+        index: folder of `roformer-keras index`.
         file: queries, one a line; or a table, as `embed` takes it; - is standard input.
         text: query to take instead of a file; may be repeated.
         output: .jsonl, or .tsv with rows of query, text, cosine and row; - for standard

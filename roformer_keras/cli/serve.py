@@ -78,6 +78,10 @@ def run(
             "out for a server without a key"
         )
     options = ServerOptions(**limits)
+    if options.index:
+        from roformer_keras.search.index import read_record
+
+        read_record(options.index)
     of_ray = (num_replicas, cpus_per_replica, address)
     start: Callable
     if engine == "ray":

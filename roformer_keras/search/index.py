@@ -292,7 +292,8 @@ def encoder_of(model: Any) -> Callable[[list[str]], Any]:
     """A function from texts to vectors."""
     if hasattr(model, "encode") and not isinstance(model, str):
         return lambda texts: model.encode(texts, verbose=0)
-    if not callable(model):
+    # A network is a function of ids, not of texts.
+    if not callable(model) or hasattr(model, "compute_output_shape"):
         raise ConfigurationError(
             "an index needs a model that encodes texts, such as RoFormerSim, got "
             f"{type(model).__name__}"
@@ -349,7 +350,7 @@ def _read_graph(folder, trust):
     if not path.is_file():
         raise SourceError(
             f"approximate search needs the graph of an index, there is no {path}: make "
-            "the index with approximate=True"
+            "the index again, with a graph for approximate search"
         )
     if not trust:
         raise ConfigurationError(

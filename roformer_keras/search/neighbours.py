@@ -84,12 +84,18 @@ def semantic_search(queries: Any, corpus: Any, top_k: int = 10) -> Neighbours:
             "queries and the corpus must have vectors of one width, got "
             f"{queries.shape[1]} and {corpus.shape[1]}"
         )
+    _lengths("queries", queries)
     best = _Best(len(queries), min(top_k, len(corpus)))
     height = max(1, min(len(queries), _ROWS))
-    for at, block in _blocks(corpus, max(best.count, _COSINES // height)):
+    width = max(best.count, _COSINES // height)
+    for at in range(0, len(corpus), width):
+        # To divide the products takes less than to divide the vectors.
+        block = corpus[at : at + width]
+        lengths = _lengths("corpus", block)
         for start in range(0, len(queries), height):
-            some = unit_rows(queries[start : start + height])
-            best.add(start, at, some @ block.T)
+            cosines = unit_rows(queries[start : start + height]) @ block.T
+            cosines /= lengths
+            best.add(start, at, cosines)
     return Neighbours(best.numbers, best.scores)
 
 
@@ -245,7 +251,16 @@ def _near_rows(vectors, centres, rows, least):
 def _blocks(vectors, size, start=0) -> Iterator[tuple[int, np.ndarray]]:
     """Where each block begins, and its vectors of length 1."""
     for at in range(start, len(vectors), size):
-        yield at, unit_rows(vectors[at : at + size])
+        block = vectors[at : at + size]
+        yield at, block / _lengths("vectors", block)[:, None]
+
+
+def _lengths(what, vectors):
+    """The length of each vector, or a tiny number; all must be finite."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    if not np.isfinite(lengths).all():
+        raise ConfigurationError(f"{what} must be finite, got nan or infinity")
+    return np.maximum(lengths, np.finfo("float32").tiny)
 
 
 def _vectors(what, vectors):
@@ -261,7 +276,4 @@ def _vectors(what, vectors):
         raise ConfigurationError(
             f"{what} must be of the shape (texts, dim), got {vectors.shape}"
         )
-    for start in range(0, len(vectors), _ROWS):
-        if not np.isfinite(vectors[start : start + _ROWS]).all():
-            raise ConfigurationError(f"{what} must be finite, got nan or infinity")
     return vectors

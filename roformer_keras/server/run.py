@@ -57,12 +57,12 @@ def serve(
         address = listening.getsockname()
         warn_without_key(host, address[0], api_key, remark)
         model = load_to_serve(source, engine, max_length)
+        hosts = host_names(host, address[0], allowed_hosts)
+        app = create_app(model, options, api_key, hosts)
         shown = f"[{address[0]}]" if ":" in address[0] else address[0]
         remark(f"{model.name} answers at http://{shown}:{address[1]}")
         config = uvicorn.Config(
-            create_app(
-                model, options, api_key, host_names(host, address[0], allowed_hosts)
-            ),
+            app,
             http=make_protocol(options),
             ws="none",
             # Requests are counted at /metrics; their texts are nobody's business.

@@ -96,6 +96,11 @@ class Rerank(VectorVerb):
 
         def check(row):
             if loaded.name in _PAIR_TASKS:
+                if loaded.tuned is not None and loaded.tuned.text_count != 2:
+                    raise ConfigurationError(
+                        f"{self.source} was trained on single texts; ranking needs a "
+                        "model of pairs, or one with vectors"
+                    )
                 scorer_of(loaded.model, self.label)
             elif self.label is not None:
                 raise ConfigurationError("label is for classifiers of pairs")
