@@ -96,7 +96,8 @@ class Rerank(VectorVerb):
 
         def check(row):
             if loaded.name in _PAIR_TASKS:
-                if loaded.tuned is not None and loaded.tuned.text_count != 2:
+                # What was saved by a program does not say how many it was trained on.
+                if loaded.tuned.learned and loaded.tuned.text_count != 2:
                     raise ConfigurationError(
                         f"{self.source} was trained on single texts; ranking needs a "
                         "model of pairs, or one with vectors"
