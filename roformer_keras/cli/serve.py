@@ -12,7 +12,7 @@ from roformer_keras.types import Engine, RunsOn
 
 EXAMPLES = (
     "serve roformer-sim-char",
-    "serve reviews --port 8080 --host 0.0.0.0 --api-key secret",
+    "serve reviews --port 8080 --allowed-host reviews.example.com",
     "serve roformer-sim-char --engine ray --num-replicas 4",
 )
 SETTINGS = "roformer_keras.server.options.ServerOptions"
