@@ -130,7 +130,7 @@ SMOKE: dict[str, tuple[tuple[str, ...], ...]] = {
     "export": (("-c", _NETWORK, "export"),),
     "hub": ((*_PYTEST, "tests/unit/test_hub_lies.py"),),
     "openvino": (("-c", _NETWORK, "openvino"),),
-    "search": ((*_PYTEST, "tests/unit/test_search.py"),),
+    "search": ((*_PYTEST, "tests/unit/test_vector_search.py"),),
     "serve": (
         (*_PYTEST, "tests/unit/test_server_protection.py"),
         ("-c", "import roformer_keras.server.app, roformer_keras.server.requests"),

@@ -22,6 +22,7 @@ from roformer_keras.generation import search
 from roformer_keras.generation.prompts import as_prompt, generation_config
 from roformer_keras.generation.stateful import StatefulDecoder
 from roformer_keras.inference import inference_of
+from roformer_keras.layers.norms import activation_from_name
 
 pytestmark = pytest.mark.usefixtures("by_keras")
 
@@ -100,7 +101,7 @@ def test_every_activation():
         graph.output("y", graph.activations[name](graph, node), x.shape)
         program = OpenVINOProgram(graph.finish())
         outputs = program.run(program.start(), {"x": x})["y"]
-        expected = keras.ops.convert_to_numpy(keras.activations.get(name)(x))
+        expected = keras.ops.convert_to_numpy(activation_from_name(name)(x))
         np.testing.assert_allclose(
             outputs, expected, rtol=1e-4, atol=1e-5, err_msg=name
         )

@@ -1,295 +1,284 @@
-"""Nearest vectors, duplicates, indexes and ranks, without a model."""
+"""Samples, greedy texts, beams and streams, against one token at a time.
 
-import hashlib
-import json
-from types import SimpleNamespace
+The decoder is one of NumPy: see `plain_decoding.FakeDecoder`.
+"""
+
+import dataclasses
 
 import numpy as np
+import plain_decoding as plain
 import pytest
+from common import GPT, WORD
+from plain_decoding import FakeDecoder
 
-from roformer_keras.data.cosines import unit_rows
-from roformer_keras.errors import CheckpointError, ConfigurationError, SourceError
-from roformer_keras.search import index as index_module
-from roformer_keras.search import neighbours
-from roformer_keras.search.index import VectorIndex, build_index, known_source
-from roformer_keras.search.neighbours import cluster, paraphrase_mining, semantic_search
-from roformer_keras.search.rerank import rerank
+from roformer_keras import RoFormerTokenizer
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.generation import GenerationConfig, Prompt, decode, stream
+from roformer_keras.generation.generate import text_pieces
+from roformer_keras.generation.search import RandomStream
 
-TEXTS = [f"第{number}句话" for number in range(300)]
-
-
-def draws(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-
-def encode(texts, seed=0):
-    """Vectors that depend on nothing but the text and a seed."""
-    rows = []
-    for text in texts:
-        digest = hashlib.sha256(f"{seed}{text}".encode()).digest()
-        rows.append(draws(8, seed=int.from_bytes(digest[:8], "little")))
-    return np.stack(rows)
+PROMPTS = [(2, 7, 9), (2, 30, 8, 0, 11, 20, 31), (2, 8), (2, 12, 13, 14)]
+# The first is suppressed before a text is long enough, as [SEP] is.
+STOPS = (3, 5, 17)
+DECODER = FakeDecoder()
 
 
-@pytest.fixture(params=[None, (7, 5)], ids=["large blocks", "small blocks"])
-def blocks(request, monkeypatch):
-    if request.param:
-        monkeypatch.setattr(neighbours, "_COSINES", request.param[0] ** 2)
-        monkeypatch.setattr(neighbours, "_ROWS", request.param[1])
+def prompts_of(rows=PROMPTS, limit=20, minimum=0):
+    return [Prompt(ids, (0,) * len(ids), limit, minimum) for ids in rows]
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return build_index(tmp_path / "x.index", TEXTS, encode, source="x")
+def ids_of(found):
+    return [[text.token_ids for text in texts] for texts in found]
 
 
-# === Neighbours ===
+def config_of(**changes):
+    stops = {"stop_ids": STOPS, "suppressed_stop_ids": STOPS[:1]}
+    return GenerationConfig(**{"top_p": 1.0, **stops, **changes})
 
 
-@pytest.mark.parametrize("queries", [1, 6, 23])
-@pytest.mark.parametrize(("texts", "top_k"), [(1, 3), (50, 1), (50, 10), (50, 99)])
-def test_neighbours_are_those_of_all_cosines(blocks, queries, texts, top_k, tmp_path):
-    corpus, asked = draws(texts, 4), draws(queries, 4, seed=1)
-    # Equal vectors: the lower row is first.
-    corpus[texts // 2 :: 3] = corpus[0]
-    cosines = unit_rows(asked) @ unit_rows(corpus).T
-    expected = np.argsort(-cosines.round(5), axis=1, kind="stable")[:, :top_k]
-    np.save(tmp_path / "corpus.npy", corpus)
-    for given in (corpus, np.load(tmp_path / "corpus.npy", mmap_mode="r"), [*corpus]):
-        found = semantic_search(asked, given, top_k)
-        scores = np.take_along_axis(cosines, found.numbers, axis=1)
-        np.testing.assert_allclose(found.scores, scores, atol=1e-6)
-        best = np.take_along_axis(cosines, expected, axis=1)
-        np.testing.assert_allclose(found.scores, best, atol=1e-5)
-        assert all(len({*row}) == len(row) for row in found.numbers.tolist())
-    one = semantic_search(asked[0], corpus, top_k)
-    assert one.numbers.tolist() == found.numbers[0].tolist()
+# Steps of a call, whether rows leave, rows of a batch: each pair of values.
+WAYS = [(1, False, 1), (1, True, 3), (1, True, 64), (7, True, 1), (7, False, 3)]
+WAYS += [(7, False, 64)]
+CUTS = [{}, {"top_k": 4}, {"top_p": 0.5, "temperature": 2.0}]
 
 
-def test_of_equal_vectors_the_first_are_found(blocks):
-    found = semantic_search(np.ones((2, 4)), np.ones((40, 4)), 3)
-    assert found.numbers.tolist() == [[0, 1, 2]] * 2
-
-
-def test_all_pairs_above_a_threshold_are_mined(blocks):
-    vectors = draws(60, 4)
-    vectors[50] = vectors[3] * 2
-    cosines = np.triu(unit_rows(vectors) @ unit_rows(vectors).T, 1)
-    found = paraphrase_mining(vectors, 0.7)
-    expected = {*zip(*map(np.ndarray.tolist, np.nonzero(cosines >= 0.7)), strict=True)}
-    assert {*zip(found.first.tolist(), found.second.tolist(), strict=True)} == expected
-    assert len(found.first) == len(expected) > 20
-    assert (np.diff(found.scores) <= 0).all()
-    assert (found.first[0], found.second[0]) == (3, 50)
-    few = paraphrase_mining(vectors, 0.7, max_pairs=5)
-    np.testing.assert_allclose(few.scores, found.scores[:5], atol=1e-6)
-
-
-def test_groups_are_near_to_their_centre(blocks):
-    vectors = np.concatenate([draws(5, 6) * 9 + draws(5, 6, seed=n) for n in range(8)])
-    cosines = unit_rows(vectors) @ unit_rows(vectors).T
-    groups = cluster(vectors, 0.95)
-    rows = np.concatenate(groups)
-    assert len(rows) == len({*rows.tolist()}) > 20
-    assert [len(group) for group in groups] == sorted(map(len, groups), reverse=True)
-    for group in groups:
-        assert len(group) >= 2
-        assert (cosines[group[0], group] >= 0.95 - 1e-6).all()
-    # What is left has no two that belong together.
-    left = np.setdiff1d(np.arange(len(vectors)), rows)
-    assert (np.triu(cosines[np.ix_(left, left)], 1) < 0.95).all()
-    assert sum(map(len, cluster(vectors, 0.95, min_size=1))) == len(vectors)
-    assert [len(group) for group in cluster(np.ones((9, 3)), 1.0)] == [9]
-
-
-@pytest.mark.parametrize("function", [semantic_search, paraphrase_mining, cluster])
-@pytest.mark.parametrize(
-    ("vectors", "message"),
-    [
-        (np.ones(3), r"must be of the shape \(texts, dim\), got \(3,\)"),
-        (np.full((2, 3), np.nan), "must be finite"),
-        (["今天"], "must be vectors of numbers, got list"),
-    ],
-)
-def test_what_is_no_vector_is_refused(function, vectors, message):
-    arguments = [np.ones((1, 3))] if function is semantic_search else []
-    with pytest.raises(ConfigurationError, match=message):
-        function(*arguments, vectors)
-
-
-def test_vectors_of_another_width_are_refused():
-    with pytest.raises(ConfigurationError, match="of one width, got 3 and 4"):
-        semantic_search(np.ones((1, 3)), np.ones((2, 4)))
-
-
-# === Indexes ===
-
-
-def test_an_index_finds_what_all_cosines_find(folder):
-    found = VectorIndex(folder, encode)
-    assert (len(found), found.texts, found.source) == (len(TEXTS), TEXTS, "x")
-    queries = ["今天", TEXTS[7]]
-    cosines = unit_rows(encode(queries)) @ unit_rows(encode(TEXTS)).T
-    for hits, row in zip(found.search(queries, 5), cosines, strict=True):
-        best = np.argsort(-row, kind="stable")[:5]
-        assert [hit.number for hit in hits] == best.tolist()
-        assert [hit.text for hit in hits] == [TEXTS[number] for number in best]
-        np.testing.assert_allclose([hit.score for hit in hits], row[best], atol=1e-6)
-    assert found.search(TEXTS[7], 1)[0].text == TEXTS[7]
-    assert found.search([]) == []
-    with pytest.raises(ConfigurationError):
-        found.search(["今天", ""])
-
-
-def test_another_model_is_refused(folder):
-    with pytest.raises(ConfigurationError, match="was made by 'x', got a model whose"):
-        VectorIndex(folder, lambda texts: encode(texts, seed=1))
-    with pytest.raises(ConfigurationError, match="of 4 numbers a vector, not 8"):
-        VectorIndex(folder, lambda texts: encode(texts)[:, :4])
-    with pytest.raises(ConfigurationError, match="a model that encodes texts"):
-        VectorIndex(folder, "x")
-    # Weights in 8 bits change vectors so much.
-    VectorIndex(folder, lambda texts: unit_rows(encode(texts)) + 0.02)
-
-
-def _of_record(**changes):
-    def change(folder):
-        path = folder / "index.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-    return change
-
-
-def _array(array):
-    return lambda folder: np.save(folder / "vectors.npy", array)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda folder: (folder / "index.json").unlink(), "there is no .*index.json"),
-        (lambda folder: (folder / "vectors.npy").unlink(), "cannot read .*vectors.npy"),
-        (lambda folder: (folder / "texts.jsonl").unlink(), "texts.jsonl"),
-        (lambda folder: (folder / "vectors.npy").write_bytes(b"x"), "cannot read"),
-        (lambda folder: (folder / "index.json").write_text("[]"), "index.json"),
-        (_of_record(probes=[[1]]), "index.json is damaged"),
-        (_of_record(probes=["今"] * 6), "index.json is damaged"),
-        (_of_record(source=5), "index.json is damaged: 'source' must be str"),
-        (_array(np.ones((300, 8))), r"must be float32 \(texts, dim\), got float64"),
-        (_array(np.ones((299, 8), "float32")), "300 texts and 299 vectors"),
-        (_array(np.array([{}])), "cannot read .*vectors.npy"),
-    ],
-)
-def test_a_damaged_index_is_refused(folder, change, message):
-    change(folder)
-    with pytest.raises((SourceError, CheckpointError, ConfigurationError)) as error:
-        VectorIndex(folder, encode)
-    assert error.match(message)
-
-
-def test_an_index_is_not_asked_to_load_what_may_be_anybodys(folder, tmp_path):
-    for source in ("", "hf://owner/name", "https://host/x.zip", "no-such-model"):
-        _of_record(source=source)(folder)
-        with pytest.raises(SourceError, match="give the model with --source"):
-            known_source(folder)
-    _of_record(source=str(tmp_path))(folder)
-    assert known_source(folder) == str(tmp_path)
-
-
-def test_an_index_appears_whole(tmp_path):
-    def broken(texts):
-        if TEXTS[299] in texts:
-            raise RuntimeError("broken")
-        return encode(texts)
-
-    with pytest.raises(RuntimeError):
-        build_index(tmp_path / "x.index", TEXTS, broken)
-    assert [*tmp_path.iterdir()] == []
-    with pytest.raises(ConfigurationError):
-        build_index(tmp_path / "x.index", [], encode)
-    assert [*tmp_path.iterdir()] == []
-
-
-def test_approximate_search_finds_most(tmp_path, monkeypatch):
-    pytest.importorskip("faiss")
-    folder = build_index(tmp_path / "x", TEXTS, encode, approximate=True)
-    with pytest.raises(ConfigurationError, match="only if you trust"):
-        VectorIndex(folder, encode, approximate=True)
-    queries = [f"问{number}" for number in range(40)]
-    exact = VectorIndex(folder, encode).search(queries, 10)
-    found = VectorIndex(folder, encode, approximate=True, trust=True)
-    shared = [
-        len({hit.number for hit in one} & {hit.number for hit in other})
-        for one, other in zip(exact, found.search(queries, 10), strict=True)
+@pytest.mark.parametrize("minimum", [0, 9])
+@pytest.mark.parametrize("cuts", CUTS, ids=str)
+def test_samples_equal_a_plain_loop(cuts, minimum):
+    config = config_of(num_return_sequences=3, seed=11, **cuts)
+    options = {"stops": STOPS, "suppressed": STOPS[:1], "minimum": minimum}
+    expected = [
+        [
+            plain.sample(DECODER, prompt, 20, 11, 3 * at + copy, cuts, **options)
+            for copy in range(3)
+        ]
+        for at, prompt in enumerate(PROMPTS)
     ]
-    assert np.mean(shared) >= 9.5
-    (folder / index_module.GRAPH).write_bytes(b"x")
-    with pytest.raises(SourceError, match="cannot read"):
-        VectorIndex(folder, encode, approximate=True, trust=True)
-    (folder / index_module.GRAPH).unlink()
-    with pytest.raises(SourceError, match="needs the graph of an index"):
-        VectorIndex(folder, encode, approximate=True, trust=True)
+    lengths = {len(text) for texts in expected for text in texts}
+    assert len(lengths) > 3 and min(lengths) >= minimum
+    for steps, leaves, batch_size in WAYS:
+        decoder = FakeDecoder(steps, leaves)
+        samples = decode(decoder, prompts_of(minimum=minimum), config, batch_size)
+        assert ids_of(samples) == expected
+        # The score is of the whole distribution, whatever the limits cut.
+        for prompt, texts in zip(PROMPTS, samples, strict=True):
+            for text in texts:
+                score = plain.score(DECODER, prompt, text.token_ids)
+                assert text.score == pytest.approx(score, abs=1e-9)
 
 
-# === Ranks ===
+@pytest.mark.parametrize("minimum", [0, 9])
+def test_greedy_equals_a_plain_loop(minimum):
+    config = config_of(method="greedy")
+    options = {"stops": STOPS, "suppressed": STOPS[:1], "minimum": minimum}
+    expected = [[plain.greedy(DECODER, ids, 20, **options)] for ids in PROMPTS]
+    for steps, leaves, batch_size in WAYS:
+        decoder = FakeDecoder(steps, leaves)
+        decoded = decode(decoder, prompts_of(minimum=minimum), config, batch_size)
+        assert ids_of(decoded) == expected
 
 
-class Classifier(SimpleNamespace):
-    """Probabilities that are the lengths of texts."""
-
-    text_counts = (1, 2)
-
-    def classify(self, pairs, probabilities, verbose):
-        assert probabilities
-        lengths = np.array([len(text) for _, text in pairs], "float32")
-        return np.stack([1 - lengths / 9, lengths / 9], axis=1)
-
-
-@pytest.mark.parametrize(
-    ("model", "options"),
-    [
-        (Classifier(classes=["否", "是"], num_classes=2), {}),
-        (Classifier(classes=["否", "是"], num_classes=2), {"label": "是"}),
-        (Classifier(classes=None, num_classes=2), {"label": 1}),
-        (
-            SimpleNamespace(
-                text_counts=(1, 2),
-                regress=lambda pairs, verbose: [len(text) for _, text in pairs],
-            ),
-            {},
-        ),
-        (
-            SimpleNamespace(
-                encode=lambda texts, verbose: (
-                    np.array(
-                        [[1, 0] if text == "问" else [len(text), 9] for text in texts]
-                    )
-                    / 100
-                )
-            ),
-            {},
-        ),
-    ],
-    ids=["second class", "by name", "by number", "regressor", "vectors"],
-)
-def test_texts_are_ranked(model, options):
-    texts = ["一二三", "一", "一二三四五"]
-    found = rerank(model, "问", texts, **options)
-    assert [number for number, _ in found] == [2, 0, 1]
-    assert rerank(model, "问", texts, top_k=1, **options) == found[:1]
-    assert rerank(model, "问", [], **options) == []
+@pytest.mark.parametrize("penalty", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("minimum", [0, 9])
+@pytest.mark.parametrize("beams", [1, 2, 4])
+def test_beams_equal_a_plain_search(beams, minimum, penalty):
+    config = config_of(
+        method="beam",
+        num_beams=beams,
+        num_return_sequences=beams,
+        length_penalty=penalty,
+    )
+    options = {"stops": STOPS, "suppressed": STOPS[:1], "minimum": minimum}
+    expected = [
+        plain.beam(DECODER, ids, 20, beams, penalty, **options) for ids in PROMPTS
+    ]
+    for leaves, batch_size in ((False, 64), (True, 64), (True, 1)):
+        decoder = FakeDecoder(1, leaves)
+        decoded = decode(decoder, prompts_of(minimum=minimum), config, batch_size)
+        assert ids_of(decoded) == [[text for _, text in texts] for texts in expected]
+        for texts, others in zip(decoded, expected, strict=True):
+            scores = [text.score for text in texts]
+            assert scores == sorted(scores, reverse=True)
+            assert scores == pytest.approx([score for score, _ in others], abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("model", "options", "message"),
-    [
-        (Classifier(classes=["a", "b", "c"], num_classes=3), {}, "one of a, b, c"),
-        (Classifier(classes=["a", "b"], num_classes=2), {"label": "c"}, "one of a, b"),
-        (SimpleNamespace(encode=None), {"label": "c"}, "label is for classifiers"),
-        (SimpleNamespace(), {}, "a classifier or a regressor of pairs"),
-        (Classifier(classes=["a", "b"], num_classes=2), {"top_k": 0}, "top_k"),
-    ],
-)
-def test_what_ranks_no_texts_is_refused(model, options, message):
-    with pytest.raises(ConfigurationError, match=message):
-        rerank(model, "问", ["一"], **options)
+def test_beams_look_beyond_tokens_that_end():
+    """If all of the likeliest next tokens end the text, other beams continue."""
+    (logits,) = plain.next_logits(DECODER, PROMPTS[1], [[]])
+    stops = tuple(np.argsort(-logits)[:7].tolist())
+    config = GenerationConfig(
+        method="beam", num_beams=1, length_penalty=1.0, stop_ids=stops
+    )
+    (((text,),),) = [decode(FakeDecoder(), prompts_of(PROMPTS[1:2], 3), config)]
+    ((score, _),) = plain.beam(DECODER, PROMPTS[1], 3, 1, 1.0, stops=stops)
+    assert text.score == pytest.approx(score)
+
+
+def test_the_best_beam_alone_and_with_others():
+    options = {"method": "beam", "num_beams": 3}
+    (best,), (all_three,) = (
+        decode(
+            FakeDecoder(),
+            prompts_of(PROMPTS[:1]),
+            config_of(num_return_sequences=count, **options),
+        )
+        for count in (1, 3)
+    )
+    assert best == all_three[:1]
+    assert len({tuple(text.token_ids) for text in all_three}) == 3
+
+
+def test_a_stop_token_that_is_not_suppressed_is_written_and_does_not_end():
+    text = plain.greedy(DECODER, PROMPTS[0], 17)
+    config = GenerationConfig(method="greedy", stop_ids=(text[2],))
+    ((found,),) = ids_of(decode(FakeDecoder(), prompts_of(PROMPTS[:1], 17), config))
+    assert found == text[: text.index(text[2]) + 1]
+    rows = prompts_of(PROMPTS[:1], 17, minimum=6)
+    ((found,),) = ids_of(decode(FakeDecoder(), rows, config))
+    assert found[:6] == text[:6]
+    assert len(found) > 3
+
+
+def test_rows_that_have_ended_leave_and_are_counted():
+    config, counted = config_of(num_return_sequences=3, seed=11), []
+    decoder = FakeDecoder(1, leaves=True)
+    decode(decoder, prompts_of(), config, on_rows=counted.append)
+    assert decoder.rows[0] == 12
+    assert decoder.rows == sorted(decoder.rows, reverse=True)
+    assert len(set(decoder.rows)) > 3
+    assert sum(counted) == 12
+    # A beam search ends as a whole: all beams of a prompt leave together.
+    config, counted = config_of(method="beam", num_beams=2), []
+    decoder = FakeDecoder(1, leaves=True, scale=5.0)
+    rows = [
+        dataclasses.replace(row, max_new_tokens=limit)
+        for row, limit in zip(prompts_of(), (5, 9, 20, 20), strict=True)
+    ]
+    decode(decoder, rows, config, on_rows=counted.append)
+    assert sum(counted) == 8
+    assert decoder.rows[0] == 8 and decoder.rows[-1] < 8
+    assert all(rows % 2 == 0 for rows in decoder.rows)
+
+
+def test_a_list_in_parts_gets_the_texts_of_the_whole():
+    config = config_of(num_return_sequences=2, seed=3)
+    whole = decode(FakeDecoder(), prompts_of(), config)
+    parts = [
+        texts
+        for first, last in ((0, 1), (1, 3), (3, 4))
+        for texts in decode(
+            FakeDecoder(), prompts_of()[first:last], config, first_number=first
+        )
+    ]
+    assert parts == whole
+    others = config_of(num_return_sequences=2, seed=4)
+    assert decode(FakeDecoder(), prompts_of(), others) != whole
+
+
+@pytest.mark.parametrize("method", ["sample", "greedy"])
+def test_a_stream_gives_each_token_as_soon_as_it_is_chosen(method):
+    config = config_of(method=method, seed=6)
+    (prompt,) = prompts_of(PROMPTS[:1], minimum=8)
+    ((expected,),) = ids_of(decode(FakeDecoder(), [prompt], config))
+    decoder, streamed = FakeDecoder(), []
+    for number, token in enumerate(stream(decoder, prompt, config), start=1):
+        streamed.append(token)
+        assert len(decoder.rows) == number
+    assert streamed == expected
+
+
+# === Random numbers ===
+
+
+def test_random_numbers_of_a_text_are_the_same_however_they_are_taken():
+    whole = RandomStream(GenerationConfig(seed=7), 3).take(40)
+    assert whole.dtype == "float32"
+    assert ((whole >= 0) & (whole < 1)).all()
+    for counts in ([1] * 40, [1, 15, 16, 8]):
+        parts = RandomStream(GenerationConfig(seed=7), 3)
+        np.testing.assert_array_equal(
+            np.concatenate([parts.take(count) for count in counts]), whole
+        )
+    for seed, row in ((7, 4), (8, 3)):
+        other = RandomStream(GenerationConfig(seed=seed), row).take(40)
+        assert not np.isin(other, whole).any()
+
+
+def test_every_seed_has_its_own_stream():
+    seeds = [0, 1, np.int64(2), np.int32(3), np.uint64(4), 2**63 - 1, 2**63, 2**64 - 1]
+    first = {RandomStream(GenerationConfig(seed=s), 0).take(1)[0] for s in seeds}
+    assert len(first) == len(seeds)
+    same = RandomStream(GenerationConfig(seed=np.int64(9)), 0).take(4)
+    np.testing.assert_array_equal(
+        same, RandomStream(GenerationConfig(seed=9), 0).take(4)
+    )
+
+
+# === Pieces of text ===
+
+
+@pytest.mark.parametrize("source", [GPT, WORD])
+def test_pieces_together_are_the_decoded_text(source):
+    """Random tokens: Chinese, Latin words and their parts, digits, punctuation."""
+    tokenizer = RoFormerTokenizer.from_preset(source)
+    generator = np.random.default_rng(0)
+    tokens = tokenizer.vocabulary
+    others = [i for i, token in enumerate(tokens) if not "一" <= token[0] <= "鿿"]
+    assert any(tokens[i].startswith("##") for i in others)
+
+    def settled(index):
+        return len(tokens[index]) == 1 and "一" <= tokens[index] <= "鿿"
+
+    held = 0
+    for share in np.tile([0.0, 0.5, 0.9, 1.0], 75):
+        count = generator.integers(1, 25)
+        ids = np.where(
+            generator.random(count) < share,
+            generator.choice(others, count),
+            generator.integers(0, len(tokens), count),
+        ).tolist()
+        pieces = list(text_pieces(ids, tokenizer.decode, settled))
+        assert "".join(pieces) == tokenizer.decode(ids), [tokens[i] for i in ids]
+        # A turn of the server ends with each token, settled or not.
+        assert [bool(piece) for piece in pieces[:count]] == list(map(settled, ids))
+        assert all(pieces[count:]) and len(pieces) <= count + 1
+        held += "" in pieces
+    assert held > 25
+    assert list(text_pieces([], tokenizer.decode, settled)) == []
+
+
+# === Options ===
+
+
+def test_options_that_break_a_rule():
+    for options, message in (
+        ({"method": "best"}, "method must be one of .* got 'best'"),
+        ({"num_return_sequences": 0}, "num_return_sequences must .* got 0"),
+        ({"num_return_sequences": 2, "method": "greedy"}, "at most 1 .* use method='s"),
+        ({"num_return_sequences": 5, "method": "beam"}, "at most 4 .* raise num_beams"),
+        ({"top_k": 0}, "top_k must be an integer of at least 1, got 0"),
+        ({"top_k": 1.5}, "top_k must be an integer"),
+        ({"num_beams": 0}, "num_beams must .* got 0"),
+        ({"seed": -1}, "seed must .* got -1"),
+        ({"seed": 2**64}, "seed must be an integer from 0"),
+        ({"seed": 0.5}, "seed must be an integer"),
+        ({"length_penalty": -0.5}, "must be a number from 0 to 50, got -0.5"),
+        ({"stop_ids": ("a",)}, "stop_ids must be a list of integers"),
+        ({"best_of": 2}, "best_of"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            GenerationConfig.from_dict(options)
+    infinite = (float("nan"), float("inf"))
+    for name, values in (
+        ("top_p", (0, 1.1, -0.1, "1", None, True, *infinite)),
+        ("temperature", (0, -1, "1", None, *infinite)),
+    ):
+        for value in values:
+            with pytest.raises(ConfigurationError, match=f"{name} must be a .*number"):
+                GenerationConfig.from_dict({name: value})
+
+
+def test_options_and_prompts_are_frozen():
+    for value in (GenerationConfig(), Prompt((1,), (0,), 1)):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            value.seed = 1
