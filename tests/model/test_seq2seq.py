@@ -397,7 +397,7 @@ def test_what_cannot_be_written_from():
 
 def test_another_vocabulary_begins_with_its_own_token():
     model = make_model()
-    assert model._decoder("keras")._start_id == model._reading().start_id == 2
+    assert model._decoder("keras").start_id == model._reading().start_id == 2
     other = ["[PAD]", "[UNK]", "[SEP]", "[CLS]", *CHARACTERS]
     model.tokenizer = RoFormerTokenizer(other)
-    assert model._decoder("keras")._start_id == model._reading().start_id == 3
+    assert model._decoder("keras").start_id == model._reading().start_id == 3
