@@ -39,6 +39,7 @@ PAGES = (
     *("docs/fine-tuning/tags-and-spans.md", "docs/pretraining.md"),
     *("docs/encoder-decoder.md", "docs/linear-attention.md", "docs/many-texts.md"),
     *("docs/engines.md", "docs/exporting.md", "docs/verification.md", "docs/faq.md"),
+    "docs/search.md",
 )
 # TensorFlow trains on the others eagerly.
 COMPILED = ("README.md", "docs/exporting.md")

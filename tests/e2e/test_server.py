@@ -335,7 +335,7 @@ def check_page(driver, url, width):
     wait.until(lambda _: "ms" in text_of("#paraphrase .timing"))
     driver.find_element(By.CSS_SELECTOR, "#rerank button").click()
     wait.until(lambda _: "ms" in text_of("#rerank .timing"))
-    assert "学而时习之" in text_of("#rerank li")
+    assert "学而时习之" in text_of("#rerank .answers")
     # Nothing is wider than the window, and what the model cannot do is hidden.
     page = driver.find_element(By.TAG_NAME, "html")
     assert driver.execute_script("return arguments[0].scrollWidth", page) <= width

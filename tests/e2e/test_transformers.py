@@ -153,7 +153,7 @@ VOCABULARIES = [
 
 def write_tokenizer(folder, tokens):
     """The files of a tokenizer, as `convert` writes them."""
-    checkpoint = SimpleNamespace(vocabulary=tokens, tokenizer={})
+    checkpoint = SimpleNamespace(vocabulary=tokens, tokenizer={}, model_options={})
     config = write_tokenizer_config(checkpoint)
     written = {"config.json": {"model_type": "roformer"}}
     written["tokenizer_config.json"] = config

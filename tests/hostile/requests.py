@@ -171,8 +171,8 @@ TO_SIM = [
     (post("/paraphrase", {"texts": ["a"], "top_p": 2}), 422, "top_p"),
     (post("/paraphrase", '{"texts": ["a"], "temperature": Infinity}'), 422, "temp"),
     (post("/paraphrase", {"texts": ["a"], "seed": 2**64}), 422, "seed"),
-    (post("/search", {"text": "", "k": 3}), 400, "must not be empty"),
-    (post("/search", {"text": "月", "k": 10**9}), 422, "k: "),
+    (post("/search", {"queries": [""], "top_k": 3}), 400, "must not be empty"),
+    (post("/search", {"queries": ["月"], "top_k": 10**9}), 422, "top_k: "),
 ]
 TO_GPT = [
     (head("/v1/models"), 401, "Bearer KEY"),
