@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roformer_keras.checks import check_flag, check_integer, check_path
-from roformer_keras.data.cosines import unit_rows
 from roformer_keras.data.files import read_table
 from roformer_keras.data.texts import as_texts
+from roformer_keras.data.vector_files import npy_bytes
 from roformer_keras.errors import CheckpointError, ConfigurationError, Hint, SourceError
 from roformer_keras.extras import import_extra
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import one_line, replacing
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import json_bytes, read_json
-from roformer_keras.search.neighbours import Neighbours, semantic_search
+from roformer_keras.search.neighbours import Neighbours, semantic_search, unit_vectors
 
 VECTORS, TEXTS, RECORD, GRAPH = (
     "vectors.npy",
@@ -145,14 +145,14 @@ class VectorIndex:
         if not len(queries):
             return []
         queries = [text for (text,) in as_texts(queries, (1,))]
-        found = self.nearest(self._encode(queries), top_k)
+        neighbours = self.nearest(self._encode(queries), top_k)
         return [
             [
                 Hit(int(number), self.texts[number], float(score))
                 for number, score in zip(*row, strict=True)
                 if number >= 0
             ]
-            for row in zip(*found, strict=True)
+            for row in zip(*neighbours, strict=True)
         ]
 
     def nearest(self, vectors: Any, top_k: int = 10) -> Neighbours:
@@ -168,7 +168,7 @@ class VectorIndex:
         if self._graph is None:
             return semantic_search(vectors, self.vectors, top_k)
         check_integer("top_k", top_k, minimum=1)
-        vectors = unit_rows(np.asarray(vectors, "float32"))
+        vectors = unit_vectors("vectors", vectors)
         self._graph.hnsw.efSearch = max(_SEARCHING, 2 * top_k)
         scores, numbers = self._graph.search(vectors, min(top_k, len(self)))
         return Neighbours(numbers, scores)
@@ -209,14 +209,11 @@ def build_index(
     encode = encoder_of(model)
     texts = [text for (text,) in as_texts(list(texts), (1,))]
     with replacing(folder, overwrite, folder=True) as partial:
-        first = _checked(encode(texts[:_ROWS]))
-        vectors = np.lib.format.open_memmap(
-            partial / VECTORS, "w+", "float32", (len(texts), first.shape[1])
-        )
-        for start in range(0, len(texts), _ROWS):
-            found = _checked(encode(texts[start : start + _ROWS])) if start else first
-            vectors[start : start + _ROWS] = unit_rows(found)
-        vectors.flush()
+        with open(partial / VECTORS, "wb") as file:
+            for start in range(0, len(texts), _ROWS):
+                encoded = encode(texts[start : start + _ROWS])
+                vectors = unit_vectors("vectors", encoded)
+                file.write(npy_bytes(vectors, len(texts), start == 0))
         write_record(partial, texts, encode, source)
         if approximate:
             write_graph(partial)
@@ -233,7 +230,7 @@ def write_record(
         open(partial, "w", encoding="utf-8") as file,
     ):
         file.writelines(lines)
-    probes = unit_rows(_checked(encode(list(PROBES))))
+    probes = unit_vectors("vectors", encode(list(PROBES)))
     record = {"source": source, "count": len(texts), "probes": probes.tolist()}
     with replacing(folder / RECORD, overwrite=True) as partial:
         partial.write_bytes(json_bytes(record))
@@ -301,15 +298,6 @@ def encoder_of(model: Any) -> Callable[[list[str]], Any]:
     return model
 
 
-def _checked(vectors):
-    vectors = np.asarray(vectors, "float32")
-    if vectors.ndim != 2 or not np.isfinite(vectors).all():
-        raise ConfigurationError(
-            f"vectors must be finite and of the shape (texts, dim), got {vectors.shape}"
-        )
-    return vectors
-
-
 def _read_vectors(path):
     try:
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -330,14 +318,14 @@ def _check_model(folder, record, encode, dim):
         probes = np.zeros(0)
     if probes.shape != (len(PROBES), dim) or not np.isfinite(probes).all():
         raise CheckpointError(f"{folder / RECORD} is damaged: make the index again")
-    found = unit_rows(_checked(encode(list(PROBES))))
-    if found.shape == probes.shape:
-        distance = float(np.linalg.norm(found - probes, axis=1).max())
+    encoded = unit_vectors("vectors", encode(list(PROBES)))
+    if encoded.shape == probes.shape:
+        distance = float(np.linalg.norm(encoded - probes, axis=1).max())
         if distance <= _MAX_DISTANCE:
             return
         said = f"whose vectors of the same texts are {distance:.2f} apart"
     else:
-        said = f"of {found.shape[1]} numbers a vector, not {dim}"
+        said = f"of {encoded.shape[1]} numbers a vector, not {dim}"
     name = record["source"] or "another model"
     raise ConfigurationError(
         f"the index {folder} was made by {name!r:.200}, got a model {said}",

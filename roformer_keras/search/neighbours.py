@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roformer_keras.checks import check_integer, check_number
-from roformer_keras.data.cosines import unit_rows
 from roformer_keras.errors import ConfigurationError
 
 # Cosines that are computed at a time, 16 MiB of them, and rows of a block.
@@ -78,13 +77,12 @@ def semantic_search(queries: Any, corpus: Any, top_k: int = 10) -> Neighbours:
     if np.ndim(queries) == 1:
         numbers, scores = semantic_search(np.asarray(queries)[None], corpus, top_k)
         return Neighbours(numbers[0], scores[0])
-    corpus, queries = _vectors("corpus", corpus), _vectors("queries", queries)
+    corpus, queries = _vectors("corpus", corpus), unit_vectors("queries", queries)
     if queries.shape[1] != corpus.shape[1]:
         raise ConfigurationError(
             "queries and the corpus must have vectors of one width, got "
             f"{queries.shape[1]} and {corpus.shape[1]}"
         )
-    _lengths("queries", queries)
     best = _Best(len(queries), min(top_k, len(corpus)))
     height = max(1, min(len(queries), _ROWS))
     width = max(best.count, _COSINES // height)
@@ -93,7 +91,7 @@ def semantic_search(queries: Any, corpus: Any, top_k: int = 10) -> Neighbours:
         block = corpus[at : at + width]
         lengths = _lengths("corpus", block)
         for start in range(0, len(queries), height):
-            cosines = unit_rows(queries[start : start + height]) @ block.T
+            cosines = queries[start : start + height] @ block.T
             cosines /= lengths
             best.add(start, at, cosines)
     return Neighbours(best.numbers, best.scores)
@@ -112,19 +110,18 @@ class _Best:
         if not self.count:
             return
         part = slice(query, query + len(scores))
-        least = self.scores[part, -1:]
         if row == 0:
             # So that few have to be sorted.
             at = scores.shape[1] - self.count
-            least = np.partition(scores, at, axis=1)[:, at : at + 1]
-            found = np.nonzero(scores >= least)
+            minimum = np.partition(scores, at, axis=1)[:, at : at + 1]
+            better = np.nonzero(scores >= minimum)
         else:
             # A later row comes after an equal one.
-            found = np.nonzero(scores > least)
-        queries, rows = found
+            better = np.nonzero(scores > self.scores[part, -1:])
+        queries, rows = better
         old = np.repeat(np.arange(len(scores)), self.count)
         owner = np.concatenate([old, queries])
-        value = np.concatenate([self.scores[part].ravel(), scores[found]])
+        value = np.concatenate([self.scores[part].ravel(), scores[better]])
         number = np.concatenate([self.numbers[part].ravel(), rows + row])
         order = np.lexsort((number, -value, owner))
         # Where each query begins, of which the first `count` are kept.
@@ -159,20 +156,20 @@ def paraphrase_mining(
     check_number("threshold", threshold, minimum=-1, maximum=1)
     check_integer("max_pairs", max_pairs, minimum=1)
     vectors = _vectors("vectors", vectors)
-    found, least = _no_pairs(), threshold - _ROUNDING
+    pairs, minimum = _no_pairs(), threshold - _ROUNDING
     for start, some in _blocks(vectors, _ROWS):
         for at, others in _blocks(vectors, _ROWS, start):
             scores = some @ others.T
             if at == start:
                 # Each pair once, and none of a vector with itself.
                 scores[np.tril_indices(len(scores))] = -np.inf
-            rows, columns = np.nonzero(scores >= least)
+            rows, columns = np.nonzero(scores >= minimum)
             new = Pairs(rows + start, columns + at, scores[rows, columns])
-            found = Pairs(*map(np.concatenate, zip(found, new, strict=True)))
-            if len(found.first) > 2 * max_pairs:
-                found = _nearest(found, max_pairs)
-                least = max(least, float(found.scores[-1]))
-    return _nearest(found, max_pairs)
+            pairs = Pairs(*map(np.concatenate, zip(pairs, new, strict=True)))
+            if len(pairs.first) > 2 * max_pairs:
+                pairs = _nearest(pairs, max_pairs)
+                minimum = max(minimum, float(pairs.scores[-1]))
+    return _nearest(pairs, max_pairs)
 
 
 def _no_pairs():
@@ -181,7 +178,7 @@ def _no_pairs():
 
 def _nearest(pairs, count):
     order = np.lexsort((pairs.second, pairs.first, -pairs.scores))[:count]
-    return Pairs(*(values[order] for values in pairs))
+    return Pairs(pairs.first[order], pairs.second[order], pairs.scores[order])
 
 
 def cluster(
@@ -212,18 +209,18 @@ def cluster(
     """
     check_number("threshold", threshold, minimum=-1, maximum=1)
     check_integer("min_size", min_size, minimum=1)
-    vectors, least = _vectors("vectors", vectors), threshold - _ROUNDING
+    vectors, minimum = _vectors("vectors", vectors), threshold - _ROUNDING
     counts = np.zeros(len(vectors), "int64")
     for start, some in _blocks(vectors, _ROWS):
         for _, others in _blocks(vectors, _ROWS):
-            near = (some @ others.T) >= least
+            near = (some @ others.T) >= minimum
             counts[start : start + len(some)] += near.sum(axis=1)
     order = np.argsort(-counts, kind="stable")
     order = order[counts[order] >= min_size]
     is_free, groups = np.ones(len(vectors), bool), []
     while len(order):
         centres, order = order[:_ROWS], order[_ROWS:]
-        near = _near_rows(vectors, centres, np.flatnonzero(is_free), least)
+        near = _near_rows(vectors, centres, np.flatnonzero(is_free), minimum)
         for centre, rows in zip(centres, near, strict=True):
             if not is_free[centre]:
                 continue
@@ -236,23 +233,32 @@ def cluster(
     return sorted(groups, key=lambda group: -len(group))
 
 
-def _near_rows(vectors, centres, rows, least):
+def _near_rows(vectors, centres, rows, minimum):
     """The rows among some that are near to each centre."""
-    some = unit_rows(vectors[centres])
-    found: list[list] = [[] for _ in centres]
+    some = unit_vectors("vectors", vectors[centres])
+    near_rows: list[list] = [[] for _ in centres]
     for start in range(0, len(rows), _ROWS):
         block = rows[start : start + _ROWS]
-        near = (some @ unit_rows(vectors[block]).T) >= least
+        near = (some @ unit_vectors("vectors", vectors[block]).T) >= minimum
         for number, row in enumerate(near):
-            found[number].append(block[row])
-    return [np.concatenate(parts) if parts else rows[:0] for parts in found]
+            near_rows[number].append(block[row])
+    return [np.concatenate(parts) if parts else rows[:0] for parts in near_rows]
 
 
 def _blocks(vectors, size, start=0) -> Iterator[tuple[int, np.ndarray]]:
-    """Where each block begins, and its vectors of length 1."""
+    """Pairs of the first row of a block, and its vectors, of length 1."""
     for at in range(start, len(vectors), size):
-        block = vectors[at : at + size]
-        yield at, block / _lengths("vectors", block)[:, None]
+        yield at, unit_vectors("vectors", vectors[at : at + size])
+
+
+def unit_vectors(what: str, vectors: Any) -> np.ndarray:
+    """Vectors as float32 `(texts, dim)` of length 1; zeros stay.
+
+    Raises:
+        ConfigurationError: they are no vectors, or not finite; `what` names them.
+    """
+    vectors = _vectors(what, vectors)
+    return vectors / _lengths(what, vectors)[:, None]
 
 
 def _lengths(what, vectors):

@@ -18,7 +18,7 @@ def rerank(
     label: Any = None,
     **kwargs: Any,
 ) -> list[tuple[int, float]]:
-    """Which of some texts fit a query best, by a model that reads both together.
+    """Ranks texts by how well they fit a query.
 
     Args:
         model: a `RoFormerTextClassifier` or `RoFormerTextRegressor` of pairs, which
