@@ -178,10 +178,14 @@ def read_tags(id2label: Any) -> tuple[dict[str, list[str]], list[int]] | None:
     if tags is None:
         return None
     names = [tag[2:] for tag in tags if tag.startswith("B-")]
-    wanted = ["O", *(f"{kind}-{name}" for name in names for kind in "BI")]
+    wanted = _bio_tags(names)
     if not names or sorted(wanted) != sorted(tags):
         return {"tags": tags}, list(range(len(tags)))
     return {"labels": names}, [tags.index(tag) for tag in wanted]
+
+
+def _bio_tags(labels):
+    return ["O", *(f"{kind}-{label}" for label in labels for kind in "BI")]
 
 
 def _names(id2label, count=None):
@@ -262,9 +266,7 @@ def write_task(checkpoint: Checkpoint) -> dict[str, Any]:
         if activation not in (None, "linear"):
             fields["summary_activation"] = THEIR_ACTIVATIONS[activation]
     elif model == "RoFormerTokenClassifier":
-        labels = options.get("labels") or ()
-        tags = (f"{kind}-{label}" for label in labels for kind in "BI")
-        names = list(options.get("tags") or ["O", *tags])
+        names = list(options.get("tags") or _bio_tags(options.get("labels") or ()))
     elif model == "RoFormerTextRegressor":
         fields, names = {"problem_type": "regression"}, _numbered(1)
     elif model == "RoFormerTextClassifier":

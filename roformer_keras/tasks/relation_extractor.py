@@ -20,10 +20,9 @@ from roformer_keras.tasks.heads import sequence_of
 from roformer_keras.tasks.labels import parse_spans, rounded, sorted_names
 from roformer_keras.tasks.measures import Measure, SpanMeasure
 from roformer_keras.tasks.span_labels import Span
-from roformer_keras.tasks.span_tasks import TextTokens, checked_labels
+from roformer_keras.tasks.span_tasks import SpanFiles, TextTokens, checked_labels
 from roformer_keras.tasks.spans import SpanRows, padded_spans
 from roformer_keras.tasks.task import TextTask
-from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Shape, TensorLike, Texts, Verbose
 
@@ -68,10 +67,8 @@ class Relation:
         }
 
 
-class RelationFiles(TaskFiles):
+class RelationFiles(SpanFiles):
     """Relations in files, and their figures: a right one has all three texts."""
-
-    min_names = 1
 
     @classmethod
     def parse_label(
@@ -84,16 +81,6 @@ class RelationFiles(TaskFiles):
     @classmethod
     def find_names(cls, labels: list, options: Mapping[str, Any]) -> list[str]:
         return sorted_names(predicate for row in labels for _, predicate, _ in row)
-
-    @classmethod
-    def name_options(
-        cls, names: Sequence[str], options: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        return {"labels": names}
-
-    @classmethod
-    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
-        return ("f1", "precision", "recall", "macro_f1")
 
     @property
     def measure(self) -> Measure:
