@@ -32,13 +32,13 @@ def run(file: str, *, output: str = "-", engine: EngineOrRay = "auto", **flags) 
     if command.runs_on_ray(file):
         return
     check_ending(output, *_ENDINGS)
+    from roformer_keras.data import vector_files
+
     if is_parquet := output.endswith(".parquet"):
         import_extra("pyarrow", "Parquet files")
     texts = read_lines(file, **command.layout)
 
     def lines(rows, answers, job):
-        from roformer_keras.data import vector_files
-
         vectors, is_first = answers["vector"], job.done == 0
         if output.endswith(".npy"):
             return vector_files.npy_bytes(vectors, len(texts), is_first)
@@ -46,11 +46,6 @@ def run(file: str, *, output: str = "-", engine: EngineOrRay = "auto", **flags) 
             return vector_files.arrow_bytes([one for (one,) in rows], vectors, is_first)
         return answer_lines(rows, answers)
 
-    def convert(partial, target):
-        from roformer_keras.data.vector_files import write_parquet
-
-        write_parquet(partial, target)
-
     inputs = number_rows(file, zip(texts, strict=True), itertools.count(1))
-    convert_to = convert if is_parquet else None
-    command.run(inputs, lines=lines, endings=_ENDINGS, convert=convert_to)
+    convert = vector_files.write_parquet if is_parquet else None
+    command.run(inputs, lines=lines, endings=_ENDINGS, convert=convert)

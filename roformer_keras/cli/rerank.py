@@ -1,8 +1,7 @@
 """`roformer-keras rerank`."""
 
 from roformer_keras.cli import layouts, verbs
-from roformer_keras.cli.texts import number_rows
-from roformer_keras.data.files import read_table
+from roformer_keras.cli.texts import read_rows
 
 EXAMPLES = (
     "rerank pairs.tsv -o scores.tsv",
@@ -29,7 +28,9 @@ def run(file: str, *, query: str | None = None, output: str = "-", **flags) -> N
     command = verbs.VerbCommand(VERB, {**flags, "output": output}, layouts.PAIRS)
     if command.runs_on_ray(file, query):
         return
-    count = 2 if query is None else 1
-    table = read_table(file, count, labelled=False, **command.layout)
-    rows = [row if query is None else (query, *row) for row in table.texts]
-    command.run(number_rows(file, rows, table.lines, command.layout["format"]))
+    if query is None:
+        pairs = read_rows(file, 2, command.layout)
+    else:
+        texts = read_rows(file, 1, command.layout)
+        pairs = [(place, (query, *row)) for place, row in texts]
+    command.run(pairs)

@@ -1,8 +1,12 @@
 """`roformer-keras search`."""
 
 from roformer_keras.cli import layouts, verbs
-from roformer_keras.cli.texts import check_one_input, number_rows, output_style
-from roformer_keras.data.files import read_table
+from roformer_keras.cli.texts import (
+    check_one_input,
+    output_style,
+    read_rows,
+    typed_rows,
+)
 
 EXAMPLES = (
     "search sentences.index --text 怎么办信用卡",
@@ -40,10 +44,8 @@ def run(
         return
     check_one_input(file, text, "a file of queries", "--text TEXT")
     if text is not None:
-        queries = [(f"text {at}", (one,)) for at, one in enumerate(text, start=1)]
+        queries = typed_rows(text)
     else:
         assert file is not None
-        table = read_table(file, 1, labelled=False, **command.layout)
-        format = command.layout["format"]
-        queries = number_rows(file, table.texts, table.lines, format)
+        queries = read_rows(file, 1, command.layout)
     command.run(queries, style=output_style(output, text))

@@ -1,8 +1,7 @@
 """`roformer-keras similarity`."""
 
 from roformer_keras.cli import layouts, verbs
-from roformer_keras.cli.texts import check_one_input, number_rows
-from roformer_keras.data.files import read_table
+from roformer_keras.cli.texts import check_one_input, read_rows
 
 EXAMPLES = ("similarity --pair 学而时习之，不亦说乎？ 学了又时常温习，不是很愉快吗？",)
 VERB = "roformer_keras.verbs.embed.Similarity"
@@ -37,7 +36,5 @@ def run(
         pairs = [(f"pair {at}", tuple(texts)) for at, texts in enumerate(pair, start=1)]
     else:
         assert file is not None
-        table = read_table(file, 2, labelled=False, **command.layout)
-        format = command.layout["format"]
-        pairs = number_rows(file, table.texts, table.lines, format)
+        pairs = read_rows(file, 2, command.layout)
     command.run(pairs)

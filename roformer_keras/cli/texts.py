@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from roformer_keras.data import files
 from roformer_keras.errors import ConfigurationError, SourceError, errors_at
@@ -66,6 +67,26 @@ def number_rows(
     return [(where(line), row) for line, row in zip(lines, rows, strict=False)]
 
 
+def typed_rows(texts: Iterable[str]) -> list[tuple]:
+    """Pairs of which `--text` a text is, and the row of it."""
+    return [(f"text {at}", (text,)) for at, text in enumerate(texts, start=1)]
+
+
+def read_rows(path: str, count: int, layout: Mapping[str, Any]) -> list[tuple]:
+    """Pairs of where a row stands in a file without labels, and its texts.
+
+    Args:
+        path: of the file.
+        count: int. Texts of a row.
+        layout: arguments of `read_table` by name.
+
+    Raises:
+        SourceError: as in `read_table`.
+    """
+    table = files.read_table(path, count, labelled=False, **layout)
+    return number_rows(path, table.texts, table.lines, layout["format"])
+
+
 def read_inputs(
     file: str | None, texts: Sequence[str] | None, encoding: str = "utf-8"
 ) -> list:
@@ -77,7 +98,7 @@ def read_inputs(
     """
     check_one_input(file, texts, "a text file", "--text TEXT")
     if texts is not None:
-        return [(f"text {at}", (text,)) for at, text in enumerate(texts, start=1)]
+        return typed_rows(texts)
     assert file is not None
     try:
         rows = [(text,) for text in read_lines(file, encoding=encoding)]

@@ -141,9 +141,9 @@ class VerbCommand:
                         if lines is not None:
                             written = lines(batch, answers, job)
                         else:
+                            names = self.verb.fields
                             written = answer_lines(
-                                *(batch, answers, style, extras[part]),
-                                names=self.verb.fields,
+                                batch, answers, style, extras[part], names
                             )
                         job.write(written, len(batch))
                         bar.update(len(batch))
