@@ -266,6 +266,24 @@ class _Routes:
                     f"{len(rows[0])}; row {number} has {len(row)}",
                 )
         options = route.options(body, kind)
+        answers, _ = await self._answer_rows(receive, kind, options, rows)
+        return JSONAnswer({route.answers: list(map(_shown, answers))})
+
+    async def ranking(self, kind, route, body, receive) -> Response:
+        """Scores of texts for a query, as in the API of Cohere and of Jina."""
+        self._check_model(body.model)
+        texts, (query,) = self._texts(body.texts), self._texts(body.query)
+        rows, options = [(query, text) for text in texts], route.options(body, kind)
+        answers, tokens = await self._answer_rows(receive, kind, options, rows)
+        scores = [one["score"] for one in answers]
+        return JSONAnswer(
+            cohere.ranking_answer(texts, scores, body, tokens, self.names[0])
+        )
+
+    # === What they share ===
+
+    async def _answer_rows(self, receive, kind, options, rows):
+        """The answers of a verb to rows, and how many tokens these have."""
         verb = self._model.verb(kind.name, **options)
         if isinstance(verb, Paraphrase):
             self._check_tokens(verb.max_new_tokens, verb.n)
@@ -282,24 +300,7 @@ class _Routes:
                 verb.max_new_tokens * verb.n,
             )
         answers = await self._answer(receive, rows, queued, counts)
-        return JSONAnswer({route.answers: list(map(_shown, answers))})
-
-    async def ranking(self, kind, route, body, receive) -> Response:
-        """Scores of texts for a query, as in the API of Cohere and of Jina."""
-        self._check_model(body.model)
-        texts, (query,) = self._texts(body.texts), self._texts(body.query)
-        rows, options = [(query, text) for text in texts], route.options(body, kind)
-        verb = self._model.verb(kind.name, **options)
-        counts = await _tokenized(self._model.reader(verb), rows)
-        answer = functools.partial(self._model.answer, verb)
-        queued = Kind((kind.name, *options.items()), answer)
-        scored = await self._answer(receive, rows, queued, counts)
-        scores = [one["score"] for one in scored]
-        return JSONAnswer(
-            cohere.ranking_answer(texts, scores, body, sum(counts), self.names[0])
-        )
-
-    # === What they share ===
+        return answers, sum(counts)
 
     async def _answer(self, receive, texts, kind, tokens=()):
         """Answers of the model, unless it takes too long or the client has gone."""
