@@ -2,8 +2,6 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
-from typing import ClassVar
 
 from roformer_keras.checks import integer
 from roformer_keras.errors import ConfigurationError
@@ -33,7 +31,6 @@ class Search(VectorVerb):
     name = "search"
     fields = ("query",)
     column = "results"
-    loading: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def is_for(cls, loaded: LoadedSource) -> bool:
