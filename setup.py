@@ -1,4 +1,4 @@
-"""What setup.cfg cannot say: addresses made from the one of the repository.
+"""Metadata that setup.cfg cannot hold: addresses made from the repository's.
 
 PyPI shows the README alone, so its links to other files lead to the repository there.
 """

@@ -51,8 +51,8 @@ def limit_repetition(
     if config.repetition_penalty != 1:
         smallest = np.finfo(scores.dtype).tiny
         penalty = scores.dtype.type(max(config.repetition_penalty, smallest))
-        rows, places = np.nonzero(history >= 0)
-        tokens = history[rows, places]
+        rows, positions = np.nonzero(history >= 0)
+        tokens = history[rows, positions]
         seen = scores[rows, tokens]
         # Those that come again are written again, with the same value.
         with np.errstate(over="ignore"):
@@ -63,8 +63,8 @@ def limit_repetition(
         grams = np.lib.stride_tricks.sliding_window_view(history, size, axis=1)
         last = history[:, None, length - size + 1 :]
         comes_again = (grams[..., :-1] == last).all(axis=-1) & (grams >= 0).all(axis=-1)
-        rows, places = np.nonzero(comes_again)
-        scores[rows, grams[rows, places, -1]] = -np.inf
+        rows, positions = np.nonzero(comes_again)
+        scores[rows, grams[rows, positions, -1]] = -np.inf
     return scores
 
 

@@ -266,7 +266,7 @@ class Decoder:
     def _advance_with_history(self, state, tokens, uniforms, rows):
         """`advance`, with tokens that NumPy chooses: programs do not know the history.
 
-        Log-probabilities are those of all tokens, as in programs.
+        Log-probabilities are of all tokens, as in programs.
         """
         steps: list[tuple[np.ndarray, np.ndarray]] = []
         endless = RowState.endless(GenerationConfig(method="greedy"), len(tokens))

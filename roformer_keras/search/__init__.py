@@ -1,4 +1,4 @@
-"""Search: the nearest texts by their vectors, duplicates, and ranks of what was found.
+"""Finds the nearest texts by their vectors, and duplicates, and ranks texts.
 
 Names are imported when they are first used; they are listed in `__init__.pyi`.
 """

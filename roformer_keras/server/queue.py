@@ -2,8 +2,8 @@
 
 A model computes one thing at a time. Texts that arrive meanwhile are its next batch:
 one of each request, and then the next of each, so that many texts of a request leave
-room for others. What takes long is done in steps, in a thread of its own which gives
-way to others after each: a batch of texts that are written, and each token of a text
+room for others. What takes long is done in steps, in a separate thread which gives way
+to others after each: a batch of texts that are written, and each token of a text
 that is streamed. Batches of texts that are only read come between those steps.
 
 No text is computed that nobody waits for any more, and a batch that is written ends at

@@ -436,7 +436,7 @@ def whitening_of(
     mean = vectors.mean(axis=0)
     _, values, basis = np.linalg.svd(vectors - mean, full_matrices=False)
     deviations = values / math.sqrt(max(1, len(vectors) - 1))
-    # Vectors behind a norm vary in one direction less than they are wide.
+    # The vectors that a norm gives vary in one direction less than they are wide.
     rank = int((deviations > 1e-5 * max(deviations[0], 1e-30)).sum())
     dim = max(1, rank) if dim is None else dim
     if rank < dim:

@@ -10,7 +10,13 @@ from roformer_keras.verbs.writing import Generate, Paraphrase
 VERBS: dict[str, type[Verb]] = {
     kind.name: kind
     for kind in (
-        *(Embed, Similarity, Search, Rerank),
-        *(Predict, Generate, Paraphrase, FillMask),
+        Embed,
+        Similarity,
+        Search,
+        Rerank,
+        Predict,
+        Generate,
+        Paraphrase,
+        FillMask,
     )
 }

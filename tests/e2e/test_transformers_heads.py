@@ -183,7 +183,7 @@ def in_transformers(task, folder, models):
 
 
 def scores(model, head):
-    """What a model gives for the batch, as Transformers gives it."""
+    """The outputs of a model for the batch, in the form of Transformers."""
     rows = draw_inputs()
     inputs = {name: rows[name] for name in ("token_ids", "segment_ids")}
     if head.startswith("choices"):

@@ -36,7 +36,7 @@ def block(language):
 
 def test_flags_and_variables_are_those_of_the_server(parser):
     flags = {flag for action in parser._actions for flag in action.option_strings}
-    # `kubectl` has one of its own.
+    # One belongs to `kubectl`.
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE + DOCKERFILE))
     others = {"--from-literal", "--no-cache-dir", "--create-home", "--start-period"}
     assert named - others <= flags

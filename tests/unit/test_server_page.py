@@ -8,7 +8,7 @@ from common import ROOT
 FOLDER = ROOT / "roformer_keras" / "server" / "page"
 # The same in both languages.
 NAMES = {"roformer-keras", "chinese-poetry", "openapi.json", "…"}
-# They have no text of their own.
+# Elements without text.
 VOID = {"input", "link", "meta"}
 CHINESE = re.compile(r"[\u3001-\u9fff\uff01-\uff5e]")
 

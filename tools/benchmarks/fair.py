@@ -1,4 +1,4 @@
-"""How long a short request takes next to a long one: a part of `serve`.
+"""Times of short requests next to a long one: a part of `serve`.
 
 One client sends short requests, each when it has the last answer. In every second turn
 another client sends long requests all the while.

@@ -274,14 +274,14 @@ def fair_rows(figures):
     """The rows of the part `fair`, which begin with the titles of both requests."""
     rows = []
     for title, turns in figures.items():
-        beside, alone = turns["next to it"], turns["alone"]
+        together, alone = turns["next to it"], turns["alone"]
         times = [
             ", ".join(
-                show(statistics.median(turn[key] for turn in own)) for key in FAIR_KEYS
+                show(statistics.median(turn[key] for turn in part)) for key in FAIR_KEYS
             )
-            for own in (alone, beside)
+            for part in (alone, together)
         ]
-        ratios = [x["p99"] / y["p99"] for x, y in zip(beside, alone, strict=True)]
+        ratios = [x["p99"] / y["p99"] for x, y in zip(together, alone, strict=True)]
         rows.append([*title.split("; "), *times, show_ratios(ratios)])
     return rows
 

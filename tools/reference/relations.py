@@ -104,10 +104,10 @@ def targets_of(tokenizer, rows):
             for end in (0, 1):
                 pair = places[0][end], places[1][end]
                 cells[1 + end][row][number].add(pair)
-    most = max(len(own) for part in cells for row in part for own in row)
+    width = max(len(head) for part in cells for row in part for head in row)
     arrays = []
     for size, part in zip(sizes, cells, strict=True):
-        array = np.zeros((len(rows), size, most, 2), "float32")
+        array = np.zeros((len(rows), size, width, 2), "float32")
         for row, heads in enumerate(part):
             for head, own in enumerate(heads):
                 if own:
