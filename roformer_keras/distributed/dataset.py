@@ -86,7 +86,7 @@ def search(dataset: Any, source: _Source, **options: Any) -> Any:
     Example:
         >>> import ray
         >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
-        >>> folder = roformer_keras.search.build_index("poem", ["床前明月光"], model)
+        >>> folder = roformer_keras.search.build_index("lines", ["床前明月光"], model)
         >>> dataset = ray.data.from_items([{"query": "月亮"}])
         >>> found = distributed.search(dataset, "roformer-sim-char", index=folder)
     """
