@@ -19,6 +19,7 @@ from typing import Any
 import lazy_loader
 
 from roformer_keras.errors import BackendError
+from roformer_keras.extras import is_optional, missing_extra
 
 # In the order of preference, where the user has chosen none.
 BACKENDS = ("tensorflow", "jax", "torch")
@@ -84,13 +85,20 @@ def starting(hidden: Iterable[str] = ()) -> Iterator[None]:
 def lazy_names(package: str, file: str) -> tuple[Callable, Callable, list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a package with a stub.
 
-    Names are imported when they are first used, see `starting`.
+    Names are imported when they are first used, see `starting`. One that needs a
+    library of an extra raises ConfigurationError where that is not installed.
     """
     load, list_names, names = lazy_loader.attach_stub(package, file)
 
     def load_name(name: str) -> Any:
-        with starting():
-            return load(name)
+        try:
+            with starting():
+                return load(name)
+        except ModuleNotFoundError as error:
+            if not is_optional(error.name):
+                raise
+            purpose = f"{package}.{name}"
+            raise missing_extra(str(error.name), purpose, error) from error
 
     return load_name, list_names, names
 

@@ -2,11 +2,13 @@
 
 from typing import Literal
 
+from roformer_keras.hub.catalog import CATALOG, SHIPPED
+
 EXAMPLES = ("completion bash", "completion fish")
 
 
 def run(shell: Literal["bash", "zsh", "fish"]) -> None:
-    """Print what a shell needs to complete commands, flags and their choices.
+    """Print what a shell needs to complete commands, flags, choices and checkpoints.
 
     Append it to ~/.bashrc or ~/.zshrc, or write it to
     ~/.config/fish/completions/roformer-keras.fish.
@@ -17,3 +19,23 @@ def run(shell: Literal["bash", "zsh", "fish"]) -> None:
     import argcomplete
 
     print(argcomplete.shellcode(["roformer-keras"], shell=shell))
+
+
+def complete_released(prefix: str, **context) -> list[str]:
+    """Names of checkpoints that can be downloaded, for `argcomplete`."""
+    return [entry.name for entry in CATALOG if entry.name.startswith(prefix)]
+
+
+def complete_recipe(prefix: str, **context) -> list[str]:
+    """Names of recipes of benchmarks, for `argcomplete`."""
+    from roformer_keras.training.recipes import RECIPES
+
+    return [name for name in RECIPES if name.startswith(prefix)]
+
+
+def complete_source(prefix: str, **context) -> list[str]:
+    """Names of checkpoints, and files, for `argcomplete`."""
+    from argcomplete.completers import FilesCompleter
+
+    shipped = [entry.alias for entry in SHIPPED if entry.alias.startswith(prefix)]
+    return [*shipped, *complete_released(prefix), *FilesCompleter()(prefix)]

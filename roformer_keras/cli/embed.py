@@ -4,7 +4,6 @@ import itertools
 
 from roformer_keras.cli import layouts, verbs
 from roformer_keras.cli.texts import answer_lines, check_ending, number_rows, read_lines
-from roformer_keras.extras import import_extra
 from roformer_keras.types import EngineOrRay
 
 EXAMPLES = ("embed sentences.txt -o vectors.npy",)
@@ -34,8 +33,7 @@ def run(file: str, *, output: str = "-", engine: EngineOrRay = "auto", **flags) 
     check_ending(output, *_ENDINGS)
     from roformer_keras.data import vector_files
 
-    if is_parquet := output.endswith(".parquet"):
-        import_extra("pyarrow", "Parquet files")
+    is_parquet = output.endswith(".parquet")
     texts = read_lines(file, **command.layout)
 
     def lines(rows, answers, job):

@@ -8,6 +8,7 @@ from roformer_keras.cli.flags import Count
 from roformer_keras.cli.terminal import shows_progress, start_backend
 from roformer_keras.cli.texts import json_line, print_json
 from roformer_keras.errors import ConfigurationError, RoFormerError
+from roformer_keras.extras import require
 from roformer_keras.types import Engine
 
 FILES = ("file",)
@@ -62,13 +63,6 @@ def run(
             (default: zh if most letters of the references are Chinese, else 13a).
         engine: what computes, as in `embed`.
     """
-    start_backend()
-    from roformer_keras.io.atomic import replacing
-    from roformer_keras.training.results import (
-        format_page,
-        load_finetuned,
-        write_reports,
-    )
     from roformer_keras.verbs.sources import class_of
 
     writing = {
@@ -89,6 +83,17 @@ def run(
             f"{flags} must be left out: {source} is not the preset folder of a "
             "RoFormerSeq2Seq"
         )
+    require("BLEU" if writes else "an evaluation")
+    if output is not None and not writes:
+        require("drawing")
+    start_backend()
+    from roformer_keras.io.atomic import replacing
+    from roformer_keras.training.results import (
+        format_page,
+        load_finetuned,
+        write_reports,
+    )
+
     # An output that cannot be written is refused before the work.
     target: contextlib.AbstractContextManager = contextlib.nullcontext()
     if output is not None:

@@ -5,6 +5,7 @@ from typing import Literal
 
 from roformer_keras.cli.terminal import remark, start_backend
 from roformer_keras.cli.texts import print_json, read_lines
+from roformer_keras.extras import require
 
 EXAMPLES = (
     "export roformer-sim-char served --format onnx --int8",
@@ -41,6 +42,10 @@ def run(
         calibration_texts: file of some 100 typical texts, one a line; for --int8 with
             --format openvino.
     """
+    format = format or ("openvino" if generator else "saved_model")
+    require(f"the format {format!r}")
+    if int8 and format == "openvino" and not generator:
+        require("int8 in OpenVINO")
     start_backend()
     from roformer_keras.export import check_export, export_model
     from roformer_keras.io.atomic import check_target
@@ -52,7 +57,6 @@ def run(
         from roformer_keras.export import check_generator_export, export_generator
         from roformer_keras.verbs.writing import Generate
 
-        format = format or "openvino"
         check_generator_export(format, texts)
         verb = Generate(source=source, config=config, vocabulary=vocabulary)
         loaded = verb.load_source()
@@ -63,7 +67,6 @@ def run(
         )
         _show_generator(target, metadata, as_json)
         return
-    format = format or "saved_model"
     check_export(format, int8, texts)
     metadata = export_model(
         _load(source, config, vocabulary),

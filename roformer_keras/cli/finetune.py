@@ -6,6 +6,7 @@ from pathlib import Path
 
 from roformer_keras.checks import read_fields
 from roformer_keras.cli.flags import Count, merge_flags
+from roformer_keras.cli.libraries import check_libraries
 from roformer_keras.cli.processes import train_together
 from roformer_keras.cli.terminal import (
     remark,
@@ -14,6 +15,7 @@ from roformer_keras.cli.terminal import (
     training,
 )
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.extras import require
 from roformer_keras.training.process_settings import Processes
 
 FILES = ("train", "valid", "test")
@@ -64,7 +66,9 @@ def run(
     if dropout is not None:
         flags["model.dropout"] = dropout
     # Checked before the backend is imported.
+    require("a fine-tuning")
     settings = read_settings(task, config, flags, recipe, data)
+    check_libraries(vars(settings), FILES)
     is_default = settings.source == type(settings).source
     processes = Processes(
         num_processes=num_processes, process_id=process_id, coordinator=coordinator

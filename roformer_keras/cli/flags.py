@@ -19,6 +19,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from roformer_keras.checks import check_integer, check_number
+from roformer_keras.cli.completion import (
+    complete_recipe,
+    complete_released,
+    complete_source,
+)
 from roformer_keras.errors import ConfigurationError, Hint, python_argument
 
 # An integer of at least 1, with which arrays can be made.
@@ -56,6 +61,13 @@ _BOUNDS = {
 _CHECKS = {int: check_integer, float: check_number, str: lambda name, value: None}
 _METAVARS = {int: "N", float: "X", str: "NAME"}
 _REQUIRED = inspect.Parameter.empty
+# Arguments whose values are names that a shell can complete.
+_COMPLETERS = {
+    "source": complete_source,
+    "teacher": complete_source,
+    "names": complete_released,
+    "recipe": complete_recipe,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,7 +278,10 @@ def _add(parser, argument: _Argument) -> None:
         if options.get("nargs") == "?":
             # argparse takes SUPPRESS for one of the choices.
             options["default"] = argument.default
-        parser.add_argument(argument.name, **{"metavar": name.upper(), **options})
+        action = parser.add_argument(
+            argument.name, **{"metavar": name.upper(), **options}
+        )
+        action.completer = _COMPLETERS.get(argument.name)
         return
     table, _, field_name = name.rpartition(".")
     # The name of an optimizer is the flag --optimizer.
@@ -279,7 +294,9 @@ def _add(parser, argument: _Argument) -> None:
     if not options.keys() & {"action", "choices", "metavar"}:
         options["metavar"] = field_name.upper()
     is_required = not argument.is_setting and default is _REQUIRED
-    parser.add_argument(*flags, dest=argument.name, required=is_required, **options)
+    options |= {"dest": argument.name, "required": is_required}
+    action = parser.add_argument(*flags, **options)
+    action.completer = _COMPLETERS.get(argument.name)
 
 
 def _options_of(argument: _Argument) -> dict | None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from roformer_keras.cli import layouts, verbs
 from roformer_keras.cli.texts import check_inputs, number_rows, read_lines
-from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import check_target, make_folder
 from roformer_keras.types import Engine
 
@@ -38,8 +37,6 @@ def run(
     from roformer_keras.data.vector_files import npy_bytes
     from roformer_keras.search import index
 
-    if approximate:
-        import_extra("faiss", "approximate search")
     folder = Path(output)
     vectors = folder / index.VECTORS
     command = verbs.VerbCommand(

@@ -28,6 +28,7 @@ from roformer_keras import cli
 from roformer_keras.backend import UNUSED_BY_COMMANDS, starting
 from roformer_keras.cli import interrupts
 from roformer_keras.cli.flags import add_flags, find_class, show_hint
+from roformer_keras.cli.libraries import check_libraries
 from roformer_keras.cli.paths import check_paths
 from roformer_keras.cli.terminal import remark_source
 from roformer_keras.errors import OutputError, RoFormerError, printable
@@ -120,7 +121,10 @@ def main(arguments=None) -> int:
         importlib.import_module("argcomplete").autocomplete(parser)
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
-    if not words or words[0] not in parsers:
+    if not words:
+        parser.print_help(sys.stderr)
+        return 2
+    if words[0] not in parsers:
         # Shows the help, or what is wrong.
         parser.parse_args(words)
     verb, run = parsers[words[0]], modules[words[0]].run
@@ -132,7 +136,9 @@ def main(arguments=None) -> int:
         remark_source(source.default)
     with interrupts.watched(), starting(hidden):
         try:
-            check_paths(options, getattr(modules[words[0]], "FILES", ()))
+            files = getattr(modules[words[0]], "FILES", ())
+            check_paths(options, files)
+            check_libraries(options, files)
             code = run(**options) or 0
             sys.stdout.flush()
         except (Exception, KeyboardInterrupt) as error:

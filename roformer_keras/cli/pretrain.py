@@ -5,9 +5,11 @@ from typing import Literal
 
 from roformer_keras.checks import from_fields, read_fields
 from roformer_keras.cli.flags import Count, merge_flags
+from roformer_keras.cli.libraries import check_libraries
 from roformer_keras.cli.processes import train_together
 from roformer_keras.cli.terminal import shows_progress, training
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.extras import require
 from roformer_keras.training.process_settings import Processes
 
 FILES = ("files",)
@@ -73,7 +75,11 @@ def run(
     if whole_word:
         flags["options.whole_word"] = True
     # Checked before the backend is imported.
+    require("a training")
     settings = read_settings(task, files, config, flags)
+    check_libraries(vars(settings), ())
+    for corpus in settings.data:
+        check_libraries(vars(corpus), FILES)
     processes = Processes(
         num_processes=num_processes, process_id=process_id, coordinator=coordinator
     )

@@ -34,14 +34,17 @@ def run(
             output.
         source: of the model (default: the one that made the index).
     """
-    if "source" not in flags:
-        from roformer_keras.search.index import known_source
+    from roformer_keras.search.index import check_graph, known_source, read_record
 
+    if "source" not in flags:
         flags["source"] = known_source(index)
     flags |= {"index": index, "output": output}
     command = verbs.VerbCommand(VERB, flags)
     if command.runs_on_ray(file, text):
         return
+    read_record(index)
+    if command.verb.approximate:
+        check_graph(index, command.verb.trust)
     check_one_input(file, text, "a file of queries", "--text TEXT")
     if text is not None:
         queries = typed_rows(text)

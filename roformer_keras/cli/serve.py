@@ -8,6 +8,7 @@ from typing import Any
 from roformer_keras.cli.flags import Count
 from roformer_keras.cli.terminal import remark, start_backend
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.extras import require
 from roformer_keras.types import Engine, RunsOn
 
 EXAMPLES = (
@@ -62,10 +63,7 @@ def run(
             before it; may be repeated. A server at 127.0.0.1 has the name localhost,
             and one at other addresses takes any name if none is given.
     """
-    from roformer_keras.extras import import_extra
-
-    for name in ("fastapi", "uvicorn", "prometheus_client"):
-        import_extra(name, "roformer-keras serve")
+    require("roformer-keras serve")
     if not 0 <= port < 2**16:
         raise ConfigurationError(f"port must be from 0 to 65535, got {port}")
     from roformer_keras.server.options import KEY_VARIABLE, ServerOptions

@@ -333,8 +333,14 @@ def _check_model(folder, record, encode, dim):
     )
 
 
-def _read_graph(folder, trust):
-    path = folder / GRAPH
+def check_graph(folder: str | os.PathLike, trust: bool) -> Path:
+    """The path of the graph of an index, which FAISS may read.
+
+    Raises:
+        SourceError: there is none.
+        ConfigurationError: it is not trusted.
+    """
+    path = Path(folder) / GRAPH
     if not path.is_file():
         raise SourceError(
             f"approximate search needs the graph of an index, there is no {path}: make "
@@ -346,6 +352,11 @@ def _read_graph(folder, trust):
             "wrote it",
             hint=Hint("pass {trust:True} if you did, or leave out {approximate}"),
         )
+    return path
+
+
+def _read_graph(folder, trust):
+    path = check_graph(folder, trust)
     faiss = import_extra("faiss", "approximate search")
     try:
         return faiss.read_index(str(path))

@@ -26,7 +26,7 @@ import numpy as np
 from roformer_keras.checks import check_instance, check_names, check_path
 from roformer_keras.data.files import data_files
 from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.extras import import_extra
+from roformer_keras.extras import require
 from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.journal import fingerprints, run_metadata
 from roformer_keras.models.training_loop import choose_blocks
@@ -94,8 +94,7 @@ def finetune(
     """
     check_instance("settings", settings, FinetuningSettings)
     check_path("folder", folder)
-    for library in ("matplotlib", "scipy", "sklearn"):
-        import_extra(library, "a fine-tuning")
+    require("a fine-tuning")
     return FinetuningRun(settings, folder, callbacks, verbose).execute(overwrite)
 
 

@@ -33,7 +33,7 @@ from roformer_keras.data.corpus import read_corpus
 from roformer_keras.data.examples import EpochItems, tokenize_corpus
 from roformer_keras.data.loader import Loader, batch_maker, items_of
 from roformer_keras.errors import ConfigurationError, Hint, RoFormerError
-from roformer_keras.extras import import_extra
+from roformer_keras.extras import require
 from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.journal import fingerprints, run_metadata
 from roformer_keras.models.preset import PresetModel
@@ -110,8 +110,7 @@ def pretrain(
     """
     check_instance("settings", settings, PretrainingSettings)
     check_path("folder", folder)
-    for library in ("matplotlib", "tensorboardX"):
-        import_extra(library, "a training")
+    require("a training")
     return PretrainingRun(settings, folder, callbacks, verbose).execute(overwrite)
 
 

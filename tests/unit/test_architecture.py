@@ -32,7 +32,8 @@ LAYERS = (
     "hub layers",
     "compiled config io optimizers",
     "schedules",
-    "backend checks deprecation extras losses processes",
+    "backend checks deprecation losses processes",
+    "extras",
     "errors other_names progress quirks registry types",
 )
 RANKS = {

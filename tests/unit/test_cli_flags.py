@@ -273,7 +273,6 @@ def test_every_flag_has_the_type_of_its_meaning_and_refuses_other_values(actions
 
 
 WRONG_LINES = [
-    ("", "the following arguments are required: COMMAND"),
     ("nonsense", "argument COMMAND: invalid choice: 'nonsense'"),
     ("list x", "unrecognized arguments: x"),
     ("inspect", "the following arguments are required: SOURCE"),
@@ -322,6 +321,11 @@ def test_a_typo_is_told_what_was_meant(line, meant, capsys):
     assert code == 2 and meant in err
 
 
+def test_without_a_command_the_commands_are_listed(capsys):
+    code, out, err = run(capsys=capsys)
+    assert (code, out, err) == (2, "", run("--help", capsys=capsys)[1])
+
+
 def test_help_is_the_help_of_a_command(capsys):
     for line, other in (("help", "--help"), ("help embed", "embed --help")):
         assert run(*line.split(), capsys=capsys) == run(*other.split(), capsys=capsys)
@@ -336,18 +340,31 @@ def test_texts_to_tokenize_by_flag_and_by_place(capsys):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_bash_completes_commands_flags_and_choices(tmp_path):
+def test_bash_completes_commands_flags_choices_and_checkpoints(tmp_path):
+    (tmp_path / "roformer.zip").touch()
+    checkpoints = "roformer-char roformer-gpt-char roformer-sim-char roformer.zip"
+    cases = {
+        "em": "embed",
+        "embed --dt": "--dtype",
+        "embed --dtype ": "float32 bfloat16",
+        "inspect ro": checkpoints,
+        "embed --source ro": checkpoints,
+        "download chinese_roformer-gpt": "chinese_roformer-gpt-char_L-12_H-768_A-12",
+        "finetune --recipe glue/m": "glue/mrpc glue/mnli",
+    }
     script = tmp_path / "complete.sh"
     script.write_text(
         'complete_line() { COMP_LINE="$1" COMP_POINT=${#1} COMP_TYPE=9 _ARGCOMPLETE=1 '
         "_ARGCOMPLETE_SUPPRESS_SPACE=1 _ARGCOMPLETE_IFS=' ' "
         f"{sys.executable} -m roformer_keras 8>&1 9>/dev/null; }}\n"
-        'complete_line "roformer-keras em"; echo\n'
-        'complete_line "roformer-keras embed --dt"; echo\n'
-        'complete_line "roformer-keras embed --dtype "; echo\n'
+        + "".join(f"complete_line 'roformer-keras {line}'; echo\n" for line in cases)
     )
-    found = subprocess.run(["bash", script], capture_output=True, text=True, cwd=ROOT)
-    assert found.stdout.split("\n")[:3] == ["embed", "--dtype", "float32 bfloat16"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = ["bash", script]
+    found = subprocess.run(
+        words, capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
+    assert dict(zip(cases, found.stdout.splitlines(), strict=True)) == cases
 
 
 # === From flags to settings ===

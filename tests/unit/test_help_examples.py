@@ -11,6 +11,7 @@ import json
 import re
 import shlex
 import sys
+import types
 
 import pytest
 from common import ROOT, run_main, write_lines
@@ -20,8 +21,12 @@ from roformer_keras.cli.main import _add_flags, find_commands
 from roformer_keras.hub import catalog
 from roformer_keras.tasks import TASKS
 
-# Where a command ends that needs a library.
-ENDS = ("import of keras halted", "import of ray halted")
+# Where a command ends that needs a library, or a preset that is not there.
+ENDS = (
+    "import of keras halted",
+    "needs ray, which cannot be imported (import of ray halted",
+    "run/preset is not the preset folder of a RoFormerSeq2Seq",
+)
 POEM = ["床前明月光，疑是地上霜。", "举头望明月，低头思故乡。"]
 REVIEWS = ["好极了\t1", "太差了\t0"] * 8
 # Files that the examples name.
@@ -40,7 +45,7 @@ FILES = {
     "ner.bio": ["他 O", "在 O", "北 B-地", "京 I-地", ""] * 8,
 }
 
-# Of trainings, which are not looked into before a backend is there.
+# Of trainings, which are empty here.
 FOLDERS = ("reviews", "run/preset", "sentences.index")
 
 
@@ -49,6 +54,8 @@ def test_the_examples_of_the_help_run(tmp_path, monkeypatch, capsys):
     write_one_layer(tmp_path / "shipped")
     monkeypatch.setattr(catalog, "_SHIPPED_FOLDER", tmp_path / "shipped")
     monkeypatch.chdir(tmp_path)
+    # The backend of the default format of an export, which is not imported.
+    monkeypatch.setitem(sys.modules, "tensorflow", types.ModuleType("tensorflow"))
     for library in ("keras", "ray"):
         monkeypatch.setitem(sys.modules, library, None)
     for module in [name for name in sys.modules if ".bert4keras" in name]:
@@ -90,6 +97,7 @@ OWNERS = {
     "verbs/writing.py": "generate",
     # As all commands that run on Ray.
     "distributed": "embed",
+    "extras.py": "embed",
 }
 # Commands of other programs, which have their own flags.
 OTHERS = re.compile(r"\b(?:pip|ray|python3?|docker|curl) (?!serve)[^`\n]*")
