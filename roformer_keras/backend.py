@@ -18,8 +18,10 @@ from typing import Any
 
 import lazy_loader
 
+from roformer_keras import quirks
 from roformer_keras.errors import BackendError
 from roformer_keras.extras import is_optional, missing_extra
+from roformer_keras.other_names import explain_name
 
 # In the order of preference, where the user has chosen none.
 BACKENDS = ("tensorflow", "jax", "torch")
@@ -91,6 +93,12 @@ def lazy_names(package: str, file: str) -> tuple[Callable, Callable, list[str]]:
     load, list_names, names = lazy_loader.attach_stub(package, file)
 
     def load_name(name: str) -> Any:
+        if name not in names:
+            message = explain_name(package, name, names)
+            # Python asks for modules in the same way, before it imports them.
+            if quirks.is_import_from() and not _is_installed(f"{package}.{name}"):
+                raise ImportError(message, name=package)
+            raise AttributeError(message)
         try:
             with starting():
                 return load(name)

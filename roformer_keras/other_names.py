@@ -1,5 +1,13 @@
 """Names of other libraries for what this one calls otherwise, which errors tell."""
 
+import difflib
+from collections.abc import Collection
+from typing import Any, NoReturn, TypeVar
+
+_Class = TypeVar("_Class", bound=type)
+
+# === Arguments ===
+
 # Library -> its names -> what to use here.
 NAMES = {
     "bert4keras": {
@@ -48,3 +56,112 @@ NAMES = {
         "sequence_length": "max_length=",
     },
 }
+
+# === Names of the package ===
+
+_HEADS = {
+    "MaskedLM": "RoFormerMaskedLM",
+    "CausalLM": "RoFormerCausalLM",
+    "SequenceClassification": "RoFormerTextClassifier, or RoFormerTextRegressor",
+    "TokenClassification": "RoFormerTokenClassifier",
+    "QuestionAnswering": "RoFormerQuestionAnswerer",
+    "MultipleChoice": "RoFormerMultipleChoice",
+}
+_TOKENIZER = dict.fromkeys(
+    (
+        "AutoTokenizer",
+        "BertTokenizer",
+        "BertTokenizerFast",
+        "RoFormerTokenizerFast",
+    ),
+    "RoFormerTokenizer",
+)
+# Library -> its names -> those to import here.
+CLASSES = {
+    "bert4keras": {
+        "AutoRegressiveDecoder": "RoFormerCausalLM and its generate",
+        "Tokenizer": "RoFormerTokenizer",
+        "build_transformer_model": "RoFormerBackbone.from_preset, or that of "
+        "roformer_keras.bert4keras.models",
+    },
+    "Transformers": {
+        "RoFormerModel": "RoFormerBackbone",
+        "TFRoFormerModel": "RoFormerBackbone",
+        "AutoConfig": "RoFormerConfig",
+        "AutoModel": "load_model, or RoFormerBackbone",
+        "AutoModelForSeq2SeqLM": "RoFormerSeq2Seq",
+        **_TOKENIZER,
+        **{
+            f"{prefix}For{head}": ours
+            for prefix in ("RoFormer", "TFRoFormer", "AutoModel")
+            for head, ours in _HEADS.items()
+        },
+        "Trainer": "finetune, or fit of a model",
+        "TrainingArguments": "FinetuningSettings",
+        "from_pretrained": "load_model, or from_preset of a class",
+        "pipeline": "load_model, and the methods of the model",
+    },
+    "sentence-transformers": {
+        "CrossEncoder": "RoFormerTextClassifier, or RoFormerTextRegressor",
+        "SentenceTransformer": "RoFormerSim, or RoFormerSentenceEncoder",
+    },
+    "Keras-Hub": {
+        "RoformerV2Backbone": "RoFormerBackbone",
+        "RoformerV2MaskedLM": "RoFormerMaskedLM",
+        "RoformerV2TextClassifier": "RoFormerTextClassifier",
+        "RoformerV2Tokenizer": "RoFormerTokenizer",
+        "from_preset": "load_model, or from_preset of a class",
+    },
+}
+
+
+def explain_name(owner: str, name: str, known: Collection[str]) -> str:
+    """The message of a name that a module does not have, with the one that it has."""
+    for library, names in CLASSES.items():
+        if name in names:
+            return f"{owner} has no {name}: that of {library} is {names[name]} here"
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    hint = f": did you mean {near[0]}?" if near else ""
+    return f"{owner} has no attribute {name!r}{hint}"
+
+
+# === Methods ===
+
+# Class -> names of Transformers -> what to use here.
+METHODS = {
+    "PresetModel": {
+        "from_pretrained": "from_preset",
+        "push_to_hub": "roformer_keras.push_to_hub",
+        "save_pretrained": "save_to_preset",
+    },
+    "RoFormerTokenizer": {
+        "batch_decode": "decode, for each",
+        "batch_encode_plus": "a call of the tokenizer",
+        "convert_ids_to_tokens": "id_to_token, for each",
+        "convert_tokens_to_ids": "token_to_id, for each",
+        "encode_plus": "a call of the tokenizer",
+        "from_pretrained": "from_preset",
+        "save_pretrained": "save_to_preset",
+        "vocab_size": "vocabulary_size",
+    },
+}
+
+
+class _OtherMethod:
+    """An attribute that a class does not have, whose error names the one it has."""
+
+    def __init__(self, name: str, ours: str):
+        self._name, self._ours = name, ours
+
+    def __get__(self, instance: Any, owner: type) -> NoReturn:
+        raise AttributeError(
+            f"{owner.__name__} has no {self._name}: that of Transformers is "
+            f"{self._ours} here"
+        )
+
+
+def explains_methods(cls: _Class) -> _Class:
+    """Makes a class, and those that stand on it, explain the names in `METHODS`."""
+    for name, ours in METHODS[cls.__name__].items():
+        setattr(cls, name, _OtherMethod(name, ours))
+    return cls

@@ -7,8 +7,10 @@ used elsewhere.
 
 import contextlib
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 # A mixin calls what an optimizer of Keras has.
@@ -16,6 +18,23 @@ if TYPE_CHECKING:
     from keras.optimizers import Optimizer as _Optimizer
 else:
     _Optimizer = object
+
+# === Python ===
+
+
+def is_import_from() -> bool:
+    """True while `from package import name` asks the package for the name.
+
+    Python 3.13: the message of the package's AttributeError is replaced. Where this is
+    not found out, it is.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(3):
+        if frame is None or frame.f_code.co_name == "_handle_fromlist":
+            return frame is not None
+        frame = frame.f_back
+    return False
+
 
 # Seen in Keras 3.15.1 unless a function says otherwise.
 

@@ -39,6 +39,7 @@ from roformer_keras.io.vocabulary import (
     resolve_level,
     write_vocabulary,
 )
+from roformer_keras.other_names import explains_methods
 from roformer_keras.text.characters import (
     ALONE,
     CJK_CHARACTER,
@@ -60,6 +61,7 @@ _CACHED_RUNS = 1 << 16
 _LONGEST_CACHED_RUN = 64
 
 
+@explains_methods
 class RoFormerTokenizer:
     """Tokens and ids of a RoFormer vocabulary of characters or of words.
 

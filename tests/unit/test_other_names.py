@@ -1,0 +1,66 @@
+"""Names that users of other libraries type, and what the error says."""
+
+import pickle
+import re
+
+import pytest
+
+import roformer_keras
+from roformer_keras import RoFormerTokenizer, other_names, server
+
+PUBLIC = set(roformer_keras.__all__)
+
+
+@pytest.mark.parametrize("library", other_names.CLASSES)
+def test_names_of_other_libraries_are_explained(library):
+    for name, ours in other_names.CLASSES[library].items():
+        assert name not in PUBLIC
+        # What is named is there.
+        named = re.findall(r"RoFormer\w+|\b(?:load_model|finetune)\b|\w+Settings", ours)
+        assert named and set(named) <= PUBLIC, (name, named)
+        message = f"^roformer_keras has no {name}: that of {library} is {ours} here$"
+        with pytest.raises(AttributeError, match=message):
+            getattr(roformer_keras, name)
+        # Python replaces the message of an AttributeError here.
+        with pytest.raises(ImportError, match=message):
+            exec(f"from roformer_keras import {name}")
+        assert not hasattr(roformer_keras, name)
+
+
+TYPED = [
+    ("RoFormerBackbon", ": did you mean RoFormerBackbone?"),
+    ("load_models", ": did you mean load_model?"),
+    ("nothing_like_it", ""),
+]
+
+
+@pytest.mark.parametrize(("name", "hint"), TYPED)
+def test_the_nearest_name_is_named(name, hint):
+    message = re.escape(f"roformer_keras has no attribute {name!r}{hint}") + "$"
+    with pytest.raises(AttributeError, match=message):
+        getattr(roformer_keras, name)
+    with pytest.raises(ImportError, match=message):
+        exec(f"from roformer_keras import {name}")
+
+
+def test_modules_are_imported_as_ever():
+    with pytest.raises(ImportError, match=r"did you mean create_app\?"):
+        from roformer_keras.server import creat_app  # noqa: F401
+    assert not hasattr(server, "create_apps")
+    # No name of the stub, but a module.
+    from roformer_keras import other_names as module
+
+    assert module is other_names
+
+
+def test_methods_of_transformers_are_explained():
+    tokenizer = RoFormerTokenizer.from_preset("roformer-char")
+    for name, ours in other_names.METHODS["RoFormerTokenizer"].items():
+        message = f"RoFormerTokenizer has no {name}: that of Transformers is {ours} he"
+        for owner in (RoFormerTokenizer, tokenizer):
+            with pytest.raises(AttributeError, match=message):
+                getattr(owner, name)
+            assert not hasattr(owner, name)
+            method = ours.partition(",")[0]
+            assert hasattr(owner, method) or "call" in method
+    assert pickle.loads(pickle.dumps(tokenizer)).vocabulary == tokenizer.vocabulary
