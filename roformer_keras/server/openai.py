@@ -8,13 +8,35 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from roformer_keras.server.errors import Refusal
 from roformer_keras.server.models import Written
 from roformer_keras.server.options import MOST_TEXTS
 
-_Texts = Annotated[list[str], Field(max_length=MOST_TEXTS)]
+
+def _check_texts(value: Any) -> Any:
+    """Names what came in place of texts, where pydantic says that it is no str."""
+    rows = value if isinstance(value, list) else [value]
+    if all(isinstance(row, str) for row in rows):
+        return value
+    shown = "got something else"
+    if isinstance(value, list) and isinstance(rows[0], int | list):
+        # Those of other models: OpenAI's vocabularies are not Chinese RoFormer's.
+        shown = (
+            "got token ids: send the texts, as LangChain's OpenAIEmbeddings does with "
+            "check_embedding_ctx_length=False"
+        )
+    raise PydanticCustomError(
+        "texts", "must be a text or a list of texts, {shown}", {"shown": shown}
+    )
+
+
+_Texts = Annotated[
+    str | Annotated[list[str], Field(max_length=MOST_TEXTS)],
+    BeforeValidator(_check_texts),
+]
 
 
 class StreamOptions(BaseModel):
@@ -30,7 +52,7 @@ class Embeddings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    input: str | _Texts
+    input: _Texts
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = "float"
     dimensions: int | None = None
@@ -42,7 +64,7 @@ class Completions(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    prompt: str | _Texts
+    prompt: _Texts
     model: str | None = None
     max_tokens: int | None = Field(16, ge=1)
     temperature: float | None = Field(1.0, ge=0, le=100)
