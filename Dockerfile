@@ -7,7 +7,11 @@ RUN useradd --create-home user
 WORKDIR /src
 COPY pyproject.toml setup.cfg setup.py README.md LICENSE ./
 COPY roformer_keras roformer_keras
-RUN pip install --no-cache-dir '.[tensorflow,serve]' && rm -rf /src/*
+# The version without its v, since the folder that has its tag is not copied. Without
+# this argument it is that of pyproject.toml.
+ARG VERSION
+RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_ROFORMER_KERAS=$VERSION \
+    pip install --no-cache-dir '.[tensorflow,serve]' && rm -rf /src/*
 USER user
 WORKDIR /home/user
 EXPOSE 8000

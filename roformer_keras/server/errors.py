@@ -8,6 +8,7 @@ _KINDS = {
     404: "not_found_error",
     429: "rate_limit_error",
     500: "server_error",
+    502: "server_error",
     503: "server_error",
     504: "timeout_error",
 }

@@ -2,18 +2,24 @@
 
 import argparse
 import configparser
+import contextlib
 import io
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import time
+import tomllib
 
+import httpx
 import pytest
 import yaml
 from common import ROOT
 
 from roformer_keras.cli.main import _add_flags, find_commands
+from roformer_keras.server.errors import Refusal
 from roformer_keras.server.options import KEY_VARIABLE, ServerOptions
 
 PAGE = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
@@ -39,6 +45,8 @@ def test_flags_and_variables_are_those_of_the_server(parser):
     # One belongs to `kubectl`.
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE + DOCKERFILE))
     others = {"--from-literal", "--no-cache-dir", "--create-home", "--start-period"}
+    # These are `docker`'s, and of the program itself.
+    others |= {"--build-arg", "--tags", "--version"}
     assert named - others <= flags
     assert KEY_VARIABLE in PAGE and KEY_VARIABLE in DOCKERFILE
     for line in re.findall(r"roformer-keras serve (.*)", PAGE):
@@ -75,6 +83,75 @@ def test_proxies_wait_longer_and_keep_connections_for_less_time():
         assert int(re.search(waits, PAGE)[1]) > LIMITS.timeout
     assert LIMITS.max_body == 4 * 2**20
     assert "client_max_body_size 4m" in PAGE and "max_size 4MiB" in PAGE
+
+
+def test_the_errors_of_nginx_have_the_form_of_the_servers():
+    pages = dict(re.findall(r"error_page (\d+) (@\w+);", PAGE))
+    answers = re.findall(r"location (@\w+) \{\n\s+return (\d+) '(.*)';\n", PAGE)
+    assert pages == {status: name for name, status, _ in answers}
+    assert pages.keys() == {"413", "502", "504"}
+    assert "default_type application/json;" in PAGE
+    for _, status, body in answers:
+        content = json.loads(body)
+        refusal = Refusal(int(status), content["error"]["message"])
+        assert content == refusal.content
+    assert "4 MiB" in answers[0][2]
+
+
+NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+
+
+@pytest.mark.skipif(NGINX is None, reason="needs nginx")
+def test_nginx_answers_json_where_the_server_does_not(tmp_path):
+    port, dead = free_port(), free_port()
+    text = block("nginx").replace("127.0.0.1:8000", f"127.0.0.1:{dead}")
+    text = text.replace("listen 443 ssl", f"listen 127.0.0.1:{port}")
+    text = re.sub(r" *ssl_certificate.*\n", "", text)
+    paths = "".join(
+        f"{name}_temp_path {tmp_path};"
+        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    text = f"events {{}} http {{ access_log off; {paths}\n{text} }}"
+    (tmp_path / "nginx.conf").write_text(f"daemon off; pid {tmp_path}/pid;\n{text}")
+    log = tmp_path / "error.log"
+    words = [NGINX, "-e", log, "-p", tmp_path, "-c", tmp_path / "nginx.conf"]
+    process = subprocess.Popen(words)
+    try:
+        for size, status in ((10, 502), (5 * 2**20, 413)):
+            answer = post(port, b"x" * size)
+            assert answer.status_code == status
+            assert answer.headers["Content-Type"] == "application/json"
+            assert answer.json()["error"]["message"]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def post(port, body):
+    """The answer of a server that may still be starting."""
+    for _ in range(100):
+        with contextlib.suppress(httpx.ConnectError):
+            return httpx.post(f"http://127.0.0.1:{port}/v1/embeddings", content=body)
+        time.sleep(0.1)
+    raise AssertionError("nginx has not started")
+
+
+def test_the_page_names_one_version_in_one_place():
+    found = re.findall(r"(?<![\d.])\d+\.\d+\.\d+(?![\d.])", PAGE + DOCKERFILE)
+    assert found == re.findall(r"export VERSION=(\S+)\n", PAGE)
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    fallback = settings["tool"]["setuptools_scm"]["fallback_version"]
+    assert found == [fallback.partition(".dev")[0]]
+    # What is built is what is pushed and what runs.
+    image = "registry.example.com/roformer-keras"
+    assert PAGE.count(f"{image}:$VERSION") == 2 and f"{image}:${{VERSION}}" in PAGE
+    assert "--build-arg VERSION=$VERSION" in PAGE and "ARG VERSION" in DOCKERFILE
 
 
 def test_the_objects_of_kubernetes_fit_each_other(parser):
