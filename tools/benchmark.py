@@ -8,9 +8,10 @@ The figures are kept in tools/benchmarks/figures.json. recorded.json next to it 
 tables of figures that other commands measured: each has its date, machine and command,
 and the commit that had this command, if it is gone.
 A page has a table between the lines `<!-- table: NAME -->` and
-`<!-- end of the table -->`. A table stays as it is if a part that it shows was not
-measured. Programs that are not installed, such as Hugging Face transformers, are left
-out. All of it takes about 100 minutes on two cores without other work.
+`<!-- end of the table -->`; on a Chinese page it is in Chinese. A table stays as it is
+if a part that it shows was not measured. Programs that are not installed, such as
+Hugging Face transformers, are left out. All of it takes about 100 minutes on two cores
+without other work.
 """
 
 import datetime
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from roformer_keras.errors import ConfigurationError
 from tools import ROOT
+from tools.benchmarks import chinese
 from tools.benchmarks.figure_tables import TABLES
 from tools.benchmarks.harness import processor
 from tools.commands import Parser, command
@@ -103,11 +105,13 @@ def with_tables(text, figures, label):
             reason = f"not measured: {', '.join(missing)}"
             print(f"{label}: the table {name} stays; {reason}", file=sys.stderr)
             continue
-        text = between(text, BEGIN.format(name), END, table_of(name, figures), label)
+        is_chinese = Path(label).stem.endswith(".zh")
+        table = table_of(name, figures, is_chinese)
+        text = between(text, BEGIN.format(name), END, table, label)
     return text
 
 
-def table_of(name, figures):
+def table_of(name, figures, is_chinese=False):
     """A table, and below it when, on what and by which command it was measured."""
     if name in TABLES:
         make, parts, by = TABLES[name]
@@ -121,8 +125,11 @@ def table_of(name, figures):
         table = markdown(source["columns"], source["rows"])
     dates = sorted({source["date"] for source in sources})
     days = map(datetime.date.fromisoformat, dict.fromkeys((dates[0], dates[-1])))
+    machines = dict.fromkeys(source["processor"] for source in sources)
+    if is_chinese:
+        return f"{chinese.table(table)}\n\n{chinese.origin(days, machines, by, commit)}"
     when = " to ".join(f"{day.day} {day:%B %Y}" for day in days)
-    machines = "; ".join(dict.fromkeys(source["processor"] for source in sources))
+    machines = "; ".join(machines)
     how = f": `{by}`" if by else ", measured by hand"
     at = f" at commit `{commit}`" if commit else ""
     return f"{table}\n\n{when}, {machines}{how}{at}"

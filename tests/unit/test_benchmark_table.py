@@ -5,8 +5,11 @@ import importlib.util
 import json
 from pathlib import Path
 
+import pytest
+
+from roformer_keras.errors import ConfigurationError
 from tools import benchmark
-from tools.benchmarks import figure_tables
+from tools.benchmarks import chinese, figure_tables
 
 PLACE = f"{benchmark.BEGIN.format('all')}\nold\n{benchmark.END}\n"
 
@@ -70,6 +73,31 @@ def test_the_tables_of_all_pages_are_those_of_the_figures():
         if benchmark.with_tables(text, figures, path) != text:
             stale.append(path)
     assert not stale
+
+
+def test_a_chinese_page_has_chinese_tables(tmp_path):
+    for cell, expected in (
+        ("2.25x (1.29 to 2.25)", "2.25 倍（1.29 至 2.25）"),
+        ("4 layers of width 312, 32 tokens", "4 层，宽度 312，32 个 token"),
+        (
+            "update of a classifier, against bert4keras",
+            "更新一次分类器，与 bert4keras 相比",
+        ),
+        ("`paraphrase`, n=100", "`paraphrase`, n=100"),
+        ("1,362, 3,010", "1,362, 3,010"),
+    ):
+        assert chinese.translated(cell) == expected
+    for cell in ("32 nonsenses", "GPT, nonsense", "nonsense"):
+        with pytest.raises(ConfigurationError, match=r"no Chinese for '.*nonsense"):
+            chinese.translated(cell)
+    page = tmp_path / "page.zh.md"
+    page.write_text(PLACE.replace("all", "serving-peer"), encoding="utf-8")
+    assert benchmark.main(["--table", "--pages", str(page)]) == 0
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert lines[1].startswith("| 客户端数 | 本服务器，texts/s | ")
+    assert lines[-2].startswith(
+        "2026 年 11 月 26 日，AMD EPYC (Zen 3)，2 核：`python -m "
+    )
 
 
 def test_recorded_figures_have_a_date_a_machine_and_a_page():

@@ -13,11 +13,9 @@ PAGES = ["README.md"] + [
     path.relative_to(ROOT).as_posix().replace(".zh.md", ".md")
     for path in sorted((ROOT / "docs").rglob("*.zh.md"))
 ]
-# The Chinese pages link to these tables of the English ones.
+# The Chinese page links to this table of the English one.
 GENERATED = re.compile(
-    r"<!-- (?:table of covered names|table: (?:serving|ray)[\w-]*) -->"
-    r".*?<!-- end of the table -->",
-    re.S,
+    r"<!-- table of covered names -->.*?<!-- end of the table -->", re.S
 )
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 HEADING = re.compile(r"^(#+) (.+)$", re.M)
