@@ -27,6 +27,7 @@ SIM = CHECKPOINTS / "chinese_roformer-sim-char_L-2_H-32_A-4.zip"
 V2 = CHECKPOINTS / "chinese_roformer-v2-char_L-2_H-32_A-4.zip"
 SMALL = CHECKPOINTS / "roformer-small_L-2_H-8_A-2.zip"
 NSP = CHECKPOINTS / "roformer-nsp_L-2_H-24_A-4.zip"
+EMBEDDING_SIZE = CHECKPOINTS / "roformer-embedding-size_L-2_H-24_A-4.zip"
 V2_EMBEDDING_SIZE = CHECKPOINTS / "roformer-v2-embedding-size_L-3_H-24_A-4.zip"
 
 

@@ -33,9 +33,11 @@ _WEIGHTS, _PICKLE = ADAPTER_WEIGHTS
 _MAX_RANK = 65_536
 _FACTOR = re.compile(
     r"(?:base_model\.model\.)?(?:roformer\.)?(encoder\.layer\.\d+\.[\w.]+?"
-    r"|cls\.predictions\.transform\.dense|classifier(?:\.\w+?)?|qa_outputs"
+    r"|embeddings_project|cls\.predictions\.transform\.dense|classifier(?:\.\w+?)?|qa_outputs"
     r"|sequence_summary\.summary)\.lora_(A|B)(?:\.default)?\.weight"
 )
+# Starts of names outside of a head.
+BACKBONE = ("encoder.", "embeddings_project")
 # Heads that are trained next to LoRA: their tensors in Transformers, and modules with
 # nothing else. That of the bias of a masked LM has the tied output too; PEFT loads the
 # bias although it is in no module here. Names of other heads have a slash.
@@ -131,8 +133,8 @@ def write_adapter(
     if adapter.model is not None:
         options = json.dumps(dict(adapter.model_options), ensure_ascii=False)
         metadata |= {"model": adapter.model, "model_options": options}
-    ends = {re.sub(r"^encoder\.layer\.\d+\.", "", name) for name in adapter.factors}
-    pattern = "|".join(re.escape(end) for end in sorted(ends))
+    # The whole name: `output.dense` alone would be two layers of a block.
+    patterns = {re.sub(r"\d+", r"\\d+", re.escape(name)) for name in adapter.factors}
     config = {
         "peft_type": "LORA",
         "task_type": None,
@@ -143,8 +145,7 @@ def write_adapter(
         "lora_alpha": adapter.alpha,
         "lora_dropout": 0.0,
         "bias": "none",
-        # The whole name: `output.dense` alone would be two layers of a block.
-        "target_modules": rf"(.*\.)?encoder\.layer\.\d+\.({pattern})",
+        "target_modules": rf"(.*\.)?({'|'.join(sorted(patterns))})",
         "modules_to_save": modules or None,
     }
     with replacing(folder, overwrite, folder=True) as partial:

@@ -97,3 +97,8 @@ class Projection(keras.layers.Dense):
             getattr(self, name).assign(value)
         if self.quantization_mode is None:
             self._stored_kernel().assign(self._merged(-1.0))
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class Dense(Projection):
+    """A `Projection` that files name as Keras's dense layer, as earlier ones do."""

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from roformer_keras.conversion.peft import Adapter
+from roformer_keras.conversion.peft import BACKBONE, Adapter
 from roformer_keras.conversion.weights import Weight
 from roformer_keras.errors import CheckpointError, ConfigurationError, Hint
 from roformer_keras.models.paths import weights_by_path
@@ -53,7 +53,7 @@ def matched_head(
     added = {
         f"{name}.weight": adapter.alpha / adapter.rank * (up @ down)
         for name, (down, up) in adapter.factors.items()
-        if not name.startswith("encoder.")
+        if not name.startswith(BACKBONE)
     }
     if rows.keys().isdisjoint({**head, **added}):
         if head or added:
@@ -70,8 +70,12 @@ def matched_head(
     ):
         if name in head and not np.array_equal(head.pop(name), tied):
             raise CheckpointError(
-                f"{label}: {name} must be tied, as it is here, and was trained by "
-                "itself: merge the adapter into the model by PEFT's merge_and_unload"
+                f"{label}: {name} must equal the word embeddings or the bias, to which "
+                "the output is tied here, and modules_to_save=['cls'] has trained it "
+                "apart: no class of this package can hold it, merged or not",
+                hint="train again with modules_to_save=['transform'], or with "
+                "model.get_output_embeddings().weight.requires_grad_(False) after "
+                "get_peft_model",
             )
     for values in (head, added):
         # PEFT may train a part of a head.

@@ -20,6 +20,7 @@ from roformer_keras.layers import (
     RoPEAttention,
 )
 from roformer_keras.layers.masks import PaddingMask
+from roformer_keras.layers.projection import Dense
 from roformer_keras.models.initializers import embedding_initializer, initializer
 from roformer_keras.models.lora import set_trainable_state, trainable_state
 from roformer_keras.models.preset import PresetModel
@@ -125,7 +126,7 @@ class RoFormerBackbone(PresetModel):
         )
         self.embedding_mapping = None
         if config.input_dim != config.hidden_dim:
-            self.embedding_mapping = keras.layers.Dense(
+            self.embedding_mapping = Dense(
                 config.hidden_dim,
                 use_bias=config.use_bias,
                 kernel_initializer=initializer(config),

@@ -10,6 +10,7 @@ Call them on the compiled model, not on the backbone inside it, for that.
 """
 
 import contextlib
+import itertools
 import math
 import os
 from collections.abc import Sequence
@@ -19,11 +20,20 @@ import keras
 
 from roformer_keras import quirks
 from roformer_keras.checks import as_names, check_integer, check_number, check_path
-from roformer_keras.conversion.peft import Adapter, read_adapter, write_adapter
+from roformer_keras.conversion.peft import (
+    BACKBONE,
+    Adapter,
+    read_adapter,
+    write_adapter,
+)
 from roformer_keras.conversion.weights import weight_table
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.models.adapter_head import head_fields, matched_head
-from roformer_keras.models.paths import backbone_of, weights_by_path
+from roformer_keras.models.paths import (
+    backbone_of,
+    layers_by_path,
+    weights_by_path,
+)
 from roformer_keras.models.quantization import quantized_variables
 
 # Dense layers of a block, by their names in `enable_lora`.
@@ -35,6 +45,8 @@ LORA_TARGETS = {
     "intermediate": ("feed_forward", "intermediate_dense"),
     "feed_forward_output": ("feed_forward", "output_dense"),
 }
+# The one outside of the blocks, where the embeddings have another width.
+_MAPPING = "embedding_mapping"
 _EMBEDDINGS = (
     "token_embedding",
     "segment_embedding",
@@ -112,7 +124,8 @@ def enable_lora(
     Args:
         rank: int from 1 to `hidden_dim`. Columns of A and rows of B.
         alpha: float above 0. `rank` if not given.
-        targets: names of `LORA_TARGETS`: the dense layers with an addition.
+        targets: names of `LORA_TARGETS`: the dense layers with an addition; and
+            `"embedding_mapping"`, if the model has it.
 
     Returns:
         int. Parameters that are trained.
@@ -130,10 +143,11 @@ def enable_lora(
     """
     backbone = backbone_of(model)
     targets = as_names("targets", targets)
-    unknown = [name for name in targets if name not in LORA_TARGETS]
+    known = _targets(backbone)
+    unknown = [name for name in targets if name not in known]
     if unknown or not targets:
         raise ConfigurationError(
-            f"targets must be of {', '.join(map(repr, LORA_TARGETS))}, got "
+            f"targets must be of {', '.join(map(repr, known))}, got "
             f"{unknown[0] if unknown else targets!r}"
         )
     check_integer("rank", rank, 1, backbone.config.hidden_dim)
@@ -247,12 +261,12 @@ def load_lora(
     backbone = backbone_of(model)
     adapter = read_adapter(folder)
     known = _layers_of_transformers(backbone)
-    factors_of_blocks = {
+    additions = {
         name: factors
         for name, factors in adapter.factors.items()
-        if name.startswith("encoder.")
+        if name.startswith(BACKBONE)
     }
-    for name, factors in factors_of_blocks.items():
+    for name, factors in additions.items():
         if name not in known:
             raise CheckpointError(
                 f"{folder}: {name[:80]} must be a dense layer of this model, such "
@@ -267,10 +281,10 @@ def load_lora(
                 f"{columns}: load the model that the adapter was trained on"
             )
     head = matched_head(model, adapter, os.fspath(folder), labels)
-    targets = dict.fromkeys(known[name][0] for name in factors_of_blocks)
+    targets = dict.fromkeys(known[name][0] for name in additions)
     # Where a block has no addition, B stays zero.
     count = model.enable_lora(adapter.rank, adapter.alpha, list(targets))
-    for name, (down, up) in factors_of_blocks.items():
+    for name, (down, up) in additions.items():
         layer = known[name][1]
         layer.lora_kernel_a.assign(down.T)
         layer.lora_kernel_b.assign(up.T)
@@ -285,13 +299,11 @@ def _layers_of_transformers(backbone):
         row.path: row.huggingface.removeprefix("roformer.").removesuffix(".weight")
         for row in weight_table(backbone.config, ())
     }
+    paths = {id(layer): path for path, layer in layers_by_path(backbone).items()}
     return {
-        names["/".join((block.name, *LORA_TARGETS[name], "kernel"))]: (
-            name,
-            _target(block, name),
-        )
-        for block in backbone.transformer_layers
-        for name in LORA_TARGETS
+        names[f"{paths[id(layer)]}/kernel"]: (name, layer)
+        for name, layers in _targets(backbone).items()
+        for layer in layers
     }
 
 
@@ -313,12 +325,13 @@ def trainable_state(backbone) -> bool | dict:
         return backbone.trainable
     state: dict[str, Any] = {"frozen": frozen, "lora": None}
     if layers:
-        block = backbone.transformer_layers[0]
         state["lora"] = {
             "rank": layers[0].lora_rank,
             "alpha": layers[0].lora_alpha,
             "targets": [
-                name for name in LORA_TARGETS if _target(block, name).lora_enabled
+                name
+                for name, (first, *_) in _targets(backbone).items()
+                if first.lora_enabled
             ],
         }
     return state
@@ -343,24 +356,30 @@ def _set_trainable(layer, value):
         variable.trainable = value and path not in fixed
 
 
-def _target(block, name):
-    part, layer = LORA_TARGETS[name]
-    return getattr(getattr(block, part), layer)
+def _targets(backbone):
+    """Name in `enable_lora` -> its dense layers."""
+    layers = {
+        name: [
+            getattr(getattr(block, part), layer)
+            for block in backbone.transformer_layers
+        ]
+        for name, (part, layer) in LORA_TARGETS.items()
+    }
+    if backbone.embedding_mapping is not None:
+        layers[_MAPPING] = [backbone.embedding_mapping]
+    return layers
 
 
 def _lora_layers(backbone):
-    layers = (
-        _target(block, name)
-        for block in backbone.transformer_layers
-        for name in LORA_TARGETS
-    )
+    layers = itertools.chain.from_iterable(_targets(backbone).values())
     return [layer for layer in layers if layer.lora_enabled]
 
 
 def _add_factors(backbone, rank, alpha, targets):
-    for block in backbone.transformer_layers:
-        for name in targets:
-            _target(block, name).enable_lora(rank, lora_alpha=alpha)
+    layers = _targets(backbone)
+    for name in targets:
+        for layer in layers[name]:
+            layer.enable_lora(rank, lora_alpha=alpha)
     _train_factors_only(backbone)
 
 

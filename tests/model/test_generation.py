@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import plain_decoding as plain
 import pytest
-from common import CHECKPOINTS, GPT, V2_EMBEDDING_SIZE, random_lm
+from common import CHECKPOINTS, EMBEDDING_SIZE, GPT, V2_EMBEDDING_SIZE, random_lm
 
 from roformer_keras import RoFormerCausalLM
 from roformer_keras.errors import CheckpointError, ConfigurationError
@@ -28,7 +28,7 @@ from roformer_keras.generation.prompts import as_prompt
 pytestmark = pytest.mark.usefixtures("by_keras")
 
 KEY_SIZE = CHECKPOINTS / "roformer-key-size_L-3_H-24_A-4.zip"
-EMBEDDING_SIZE = CHECKPOINTS / "roformer-embedding-size_L-2_H-24_A-4.zip"
+
 
 SHORT, LONG = (2, 7, 9), (2, 30, 8, 0, 11, 200, 41)
 PROMPTS = [SHORT, LONG, (2, 8), (2, 50, 51)]

@@ -8,7 +8,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
-from common import CHARACTER, GPT, SMALL
+from common import CHARACTER, EMBEDDING_SIZE, GPT, SMALL
 from safetensors.numpy import load_file, save_file
 
 from roformer_keras import (
@@ -72,17 +72,23 @@ def adapter(tmp_path, saved_adapter):
 
 
 @pytest.mark.parametrize(
-    ("cls", "theirs", "targets"),
+    ("cls", "theirs", "source", "targets"),
     [
-        (RoFormerBackbone, "RoFormerModel", ["query", "value"]),
-        (RoFormerMaskedLM, "RoFormerForMaskedLM", list(LORA_TARGETS)),
+        (RoFormerBackbone, "RoFormerModel", CHARACTER, ["query", "value"]),
+        (RoFormerMaskedLM, "RoFormerForMaskedLM", CHARACTER, list(LORA_TARGETS)),
+        (
+            RoFormerMaskedLM,
+            "RoFormerForMaskedLM",
+            EMBEDDING_SIZE,
+            ["embedding_mapping", "feed_forward_output"],
+        ),
     ],
 )
-def test_peft_computes_the_same_with_ours(cls, theirs, targets, tmp_path):
+def test_peft_computes_the_same_with_ours(cls, theirs, source, targets, tmp_path):
     peft = pytest.importorskip("peft")
     import transformers
 
-    model = cls.from_preset(CHARACTER)
+    model = cls.from_preset(source)
     before = outputs_of(model)
     model.save_to_preset(tmp_path / "preset")
     convert(tmp_path / "preset", tmp_path / "base", format="huggingface")
@@ -93,7 +99,16 @@ def test_peft_computes_the_same_with_ours(cls, theirs, targets, tmp_path):
     adapted_outputs = outputs_of(model)
     assert np.abs(adapted_outputs - before).max() > 0.01
     np.testing.assert_allclose(theirs_of(adapted)[0], adapted_outputs[0], atol=2e-5)
-    assert len(adapted.targeted_module_names) == 2 * len(targets)
+    # Two blocks, and one mapping.
+    count = 2 * len(targets) - ("embedding_mapping" in targets)
+    assert len(adapted.targeted_module_names) == count
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(outputs_of(again), adapted_outputs, atol=1e-5)
+    for ours, loaded in zip(
+        model.trainable_weights, again.trainable_weights, strict=True
+    ):
+        np.testing.assert_array_equal(ours, loaded)
 
 
 @pytest.mark.parametrize(("safe", "rslora"), [(False, True), (True, False)])
@@ -146,6 +161,24 @@ HEADS = {
         {"target_modules": "all-linear"},
         None,
     ),
+    "mapping of embeddings": (
+        "MaskedLM",
+        {"embedding_size": 12},
+        {"target_modules": ["embeddings_project", "query"]},
+        None,
+    ),
+    "all of a classifier": (
+        "SequenceClassification",
+        {"num_labels": 2, "embedding_size": 12},
+        {"target_modules": "all-linear"},
+        None,
+    ),
+    "tied output": (
+        "MaskedLM",
+        {},
+        {"target_modules": ["query"], "modules_to_save": ["cls"]},
+        None,
+    ),
     "classes": (
         "SequenceClassification",
         CLASSES,
@@ -179,24 +212,26 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("name", HEADS)
-def test_heads_of_adapters_of_peft_are_loaded(name, tmp_path):
+def trained_adapter(name, folder, is_tied=True):
+    """An adapter of PEFT and its base in a folder, and what they compute."""
     peft = pytest.importorskip("peft")
     import torch
     import transformers
 
-    kind, fields, options, labels = HEADS[name]
+    kind, fields, options, _ = HEADS[name]
     tokens = VOCABULARY.read_text(encoding="utf-8").split("\n")[:-1]
     config = transformers.RoFormerConfig(vocab_size=len(tokens), **SIZES, **fields)
     base = getattr(transformers, f"RoFormerFor{kind}")(config).eval()
     draw_weights(base, torch.Generator().manual_seed(0))
-    base.save_pretrained(tmp_path / "base")
-    shutil.copy(VOCABULARY, tmp_path / "base" / "vocab.txt")
+    base.save_pretrained(folder / "base")
+    shutil.copy(VOCABULARY, folder / "base" / "vocab.txt")
     adapted = peft.get_peft_model(base, peft.LoraConfig(r=3, lora_alpha=5, **options))
+    if is_tied and "cls" in options.get("modules_to_save", ()):
+        adapted.get_output_embeddings().weight.requires_grad_(False)
     for value in adapted.parameters():
         if value.requires_grad:
             value.data += 0.2 * torch.randn(value.shape)
-    adapted.eval().save_pretrained(tmp_path / "adapter")
+    adapted.eval().save_pretrained(folder / "adapter")
     ids = torch.tensor(IDS, dtype=torch.long)
     with torch.no_grad():
         # PEFT's own class for answers drops the token types.
@@ -207,7 +242,13 @@ def test_heads_of_adapters_of_peft_are_loaded(name, tmp_path):
         )
     roles = ("logits", "start_logits", "end_logits")
     expected = np.stack([found[role].numpy() for role in roles if role in found], -1)
-    expected = expected[..., 0] if "logits" in found else expected
+    return expected[..., 0] if "logits" in found else expected
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_heads_of_adapters_of_peft_are_loaded(name, tmp_path):
+    expected = trained_adapter(name, tmp_path)
+    kind, _, _, labels = HEADS[name]
     model = load_model(tmp_path / "base")
     if labels:
         with pytest.raises(ConfigurationError, match=r"in which order.*labels="):
@@ -229,6 +270,14 @@ def test_heads_of_adapters_of_peft_are_loaded(name, tmp_path):
     other.load_lora(tmp_path / "again")
     for ours, theirs in zip(model.weights, other.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_an_output_that_peft_has_trained_apart_is_refused(tmp_path):
+    trained_adapter("tied output", tmp_path, is_tied=False)
+    model = load_model(tmp_path / "base")
+    message = r"decoder\.weight must equal the word embeddings.*requires_grad_\(False\)"
+    with pytest.raises(CheckpointError, match=message):
+        model.load_lora(tmp_path / "adapter")
 
 
 def test_peft_loads_the_head_of_a_classifier(tmp_path):
