@@ -98,7 +98,8 @@ def lazy_names(package: str, file: str) -> tuple[Callable, Callable, list[str]]:
             # Python asks for modules in the same way, before it imports them.
             if quirks.is_import_from() and not _is_installed(f"{package}.{name}"):
                 raise ImportError(message, name=package)
-            raise AttributeError(message)
+            # With a name and no object, Python adds no guess of its own.
+            raise AttributeError(message, name=name)
         try:
             with starting():
                 return load(name)

@@ -28,7 +28,7 @@ NEEDS = {
     "an evaluation": ("scipy", "sklearn"),
     "drawing": ("matplotlib",),
     "BLEU": ("sacrebleu",),
-    "hf:// sources": ("huggingface_hub",),
+    "a source at hf://": ("huggingface_hub",),
     "an upload to the Hub": ("huggingface_hub",),
     "a Parquet or Arrow file": ("pyarrow",),
     "an .xlsx file": ("openpyxl",),

@@ -156,7 +156,9 @@ class _OtherMethod:
     def __get__(self, instance: Any, owner: type) -> NoReturn:
         raise AttributeError(
             f"{owner.__name__} has no {self._name}: that of Transformers is "
-            f"{self._ours} here"
+            f"{self._ours} here",
+            # With a name and no object, Python adds no guess of its own.
+            name=self._name,
         )
 
 

@@ -37,8 +37,8 @@ def _purposes(options, files) -> Iterator[str]:
     if options.get("approximate"):
         yield "approximate search"
     for name, purpose in (
-        ("source", "hf:// sources"),
-        ("teacher", "hf:// sources"),
+        ("source", "a source at hf://"),
+        ("teacher", "a source at hf://"),
         ("target", "an upload to the Hub"),
     ):
         if any(text.startswith(PREFIX) for text in _texts(options, (name,))):

@@ -74,7 +74,7 @@ def _fetch(source: str, small: Sequence[str], weights: Sequence[str]) -> Path:
             f"a model on the Hugging Face Hub must be {PREFIX}owner/name or "
             f"{PREFIX}owner/name@revision, got {source[:80]!r}"
         )
-    hub = import_extra("huggingface_hub", f"{PREFIX} sources")
+    hub = import_extra("huggingface_hub", f"a source at {PREFIX}")
     for name in weights:
         stem, _, extension = name.partition(".")
         patterns = [*small, name, f"{name}.index.json", f"{stem}-*-of-*.{extension}"]
