@@ -3,7 +3,6 @@
 import importlib
 import importlib.util
 import sys
-from importlib import metadata
 from typing import Any
 
 from roformer_keras.errors import ConfigurationError
@@ -46,6 +45,9 @@ _EXTRA_OF = {name: extra for extra, names in _EXTRAS.items() for name in names}
 
 def installed_version() -> str:
     """The version of this package, such as `"0.1.0"`; `"0"` if it is not installed."""
+    # Its import takes longer than that of all modules that a command starts with.
+    from importlib import metadata
+
     try:
         return metadata.version("roformer-keras")
     except metadata.PackageNotFoundError:
