@@ -210,6 +210,12 @@ class RoFormerConfig(Settings):
                         f"which attention_type={self.attention_type!r} does not "
                         "compute: take attention_type='softmax', or leave it out"
                     )
+        has_one_segment = self.num_segments == 1 and not self.shared_segment_embeddings
+        if self.attention == "unilm" and has_one_segment:
+            raise ConfigurationError(
+                "attention='unilm' tells the second text by its segment 1: "
+                "num_segments must be at least 2, got 1"
+            )
         features = self.performer_features
         if features is not None and self.attention_type not in PERFORMERS:
             raise ConfigurationError(

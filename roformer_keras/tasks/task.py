@@ -420,7 +420,7 @@ class TextTask(PresetModel):
             check(x, counts, has_choices, has_tokens),
             make_rows,
             lambda rows, numbers: decode(
-                run_model(model, rows.batch(numbers), chosen), rows, numbers
+                run_model(model, self._batch(rows, numbers), chosen), rows, numbers
             ),
             collect,
             batch_size=batch_size,
@@ -442,6 +442,14 @@ class TextTask(PresetModel):
     def make_rows(self, texts: list[tuple[str, ...]]) -> Rows | GroupRows:
         """Tokenized rows of what `as_texts` gives."""
         return Rows(self.text_tokenizer(), texts, self.max_length)
+
+    def _batch(self, rows, numbers, more=0):
+        """`rows.batch`, with the one segment that a model without types has."""
+        inputs = rows.batch(numbers, more)
+        config = self.config
+        if config.num_segments == 1 and not config.shared_segment_embeddings:
+            inputs["segment_ids"] = np.zeros_like(inputs["segment_ids"])
+        return inputs
 
     def padded_sizes(self, rows: Any) -> np.ndarray:
         """Sizes of the rows along the axes that batches pad, as in `TextBatches`."""
@@ -504,7 +512,7 @@ class TextTask(PresetModel):
             by_class = table[np.asarray(targets, "int64")]
 
         def make_batch(numbers, more):
-            inputs = rows.batch(numbers, more)
+            inputs = self._batch(rows, numbers, more)
             return inputs, self.batch_targets(targets, numbers, inputs)
 
         return TextData(

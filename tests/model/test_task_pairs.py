@@ -6,6 +6,8 @@ import pytest
 from common import CHARACTER
 from finetuning_cases import ONE_BLOCK
 
+import roformer_keras
+from roformer_keras import RoFormerBackbone
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.sentence_encoder import RoFormerSentenceEncoder
 from roformer_keras.tasks.triplet_ranker import RoFormerTripletRanker
@@ -103,6 +105,38 @@ def test_triplets_are_ranked(ranker):
     triplets = [(a, c, b) for a, b, c in triplets]
     swapped = model.rank(triplets, probabilities=True, verbose=0)
     np.testing.assert_allclose(swapped, probabilities[:, ::-1], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "row", "label"),
+    [
+        ("TextClassifier", {"num_classes": 2}, PAIRS[0], 1),
+        ("TextRegressor", {}, PAIRS[0], 0.5),
+        ("TripletRanker", {}, (*PAIRS[0], "人"), "B"),
+        ("MultipleChoice", {}, ("她在哪里？", ["北京", "上海"]), 0),
+        ("QuestionAnswerer", {"text_segment": 0}, ("谁？", "她在北京"), "她"),
+    ],
+)
+def test_pairs_are_of_one_segment_where_a_model_has_no_other(kind, options, row, label):
+    """As of tokenizers whose models have `type_vocab_size=1`."""
+    source = RoFormerBackbone.from_preset(CHARACTER, **ONE_BLOCK)
+    backbone = RoFormerBackbone(source.config.replace(num_segments=1))
+    kind = getattr(roformer_keras, f"RoFormer{kind}")
+    model = kind(backbone, source.tokenizer, **options)
+    found = model.predict([row], verbose=0)[0]
+    data = model.labelled([row], [label])
+    inputs, *_ = data.batch()
+    assert not inputs["segment_ids"].any()
+    outputs = keras.ops.convert_to_numpy(model(inputs))
+    np.testing.assert_allclose(np.reshape(found, outputs.shape), outputs, atol=1e-5)
+    model.fit([row], [label], verbose=0)
+
+
+def test_a_second_text_needs_a_segment_where_attention_goes_by_it():
+    config = RoFormerBackbone.from_preset(CHARACTER, **ONE_BLOCK).config
+    message = "num_segments must be at least 2, got 1"
+    with pytest.raises(ConfigurationError, match=message):
+        config.replace(attention="unilm", num_segments=1)
 
 
 def test_options_that_break_a_rule():
