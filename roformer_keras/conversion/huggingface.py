@@ -251,6 +251,7 @@ def open_huggingface(files: SourceFiles, stack: ExitStack) -> Found:
         head: dict[str, Tensor] = {}
         if modules is not None:
             saved |= modules.task(saved, fields)
+            head = dict(modules.head)
         elif {"vocabulary", "tokenizer_file"} & files.parts.keys():
             # A task without a tokenizer would be no task here.
             if "tokenizer_config" in files.parts:

@@ -1,13 +1,14 @@
 """The modules of sentence-transformers around an encoder, in both directions.
 
-    Transformer -> Pooling -> Dense -> Normalize
+    Transformer -> Pooling -> Dense -> Dense -> Normalize
 
-Dense is RoFormer-Sim's pooler; a `RoFormerSentenceEncoder` has none. Our `encode` gives
-vectors of length 1 unless it is asked not to, with or without a Normalize.
+The first Dense is RoFormer-Sim's pooler, the other whitening; each may be missing. Our
+`encode` gives vectors of length 1 unless it is asked not to, with or without a
+Normalize.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from roformer_keras.checks import check_integer
@@ -20,24 +21,32 @@ from roformer_keras.io.json_file import read_json
 from roformer_keras.io.sources import SENTENCE_PARTS
 from roformer_keras.io.tensor import Tensor
 
-# Name of the pooler's tensors in a Dense module -> in JunnYu's layout.
-DENSE_TENSORS = {
-    "linear.weight": "roformer.pooler.dense.weight",
-    "linear.bias": "roformer.pooler.dense.bias",
+# Roles of Dense modules in a folder, and the names of their tensors -> those of the
+# layer's, in JunnYu's layout or by path.
+DENSES = ("dense", "second_dense")
+_TENSORS = {
+    "pooler": {
+        "linear.weight": "roformer.pooler.dense.weight",
+        "linear.bias": "roformer.pooler.dense.bias",
+    },
+    "whitening": {
+        "linear.weight": "whitening/kernel",
+        "linear.bias": "whitening/bias",
+    },
 }
-# Poolings there -> here, and their flags in a folder.
+# Poolings there -> here, and their flags in a folder, in the order in which they join.
 _POOLINGS = {
     "cls": "first",
-    "mean": "mean",
     "max": "max",
+    "mean": "mean",
     "mean_sqrt_len_tokens": "sqrt_mean",
     "weightedmean": "weighted_mean",
     "lasttoken": "last",
 }
 _FLAGS = {
     "cls": "pooling_mode_cls_token",
-    "mean": "pooling_mode_mean_tokens",
     "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
     "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
@@ -68,14 +77,16 @@ class SentenceModules:
     Args:
         pooling: as in `TextVector`.
         max_length: int. Tokens to which texts are cut; None for the encoder's limit.
-        fields: what Dense changes in the `config.json`.
-        tensors: those of Dense, by their names in JunnYu's layout.
+        fields: what the pooler changes in the `config.json`.
+        tensors: those of the pooler, by their names in JunnYu's layout.
+        head: tensors of whitening, by path.
     """
 
     pooling: str
     max_length: int | None
     fields: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    head: Mapping[str, Tensor] = field(default_factory=dict)
 
     def task(self, saved: Mapping[str, Any], fields: Mapping) -> dict[str, Any]:
         """Fields of a `Checkpoint` that these modules change.
@@ -87,16 +98,18 @@ class SentenceModules:
         Raises:
             ConfigurationError: the length is no integer.
         """
-        if self.tensors:
+        if self.tensors and not self.head:
             return {}
         length = self.max_length
         if length is None:
             length = fields.get("max_position_embeddings", MAX_POSITIONS)
             check_integer("max_position_embeddings", length, minimum=1)
-        return {
-            "model": "RoFormerSentenceEncoder",
-            "model_options": {"pooling": self.pooling, "max_length": length},
-        }
+        options: dict[str, Any] = {"pooling": self.pooling, "max_length": length}
+        if self.tensors:
+            options["pooling"] = "pooler"
+        if self.head:
+            options["whitening_dim"] = self.head["whitening/bias"].shape[0]
+        return {"model": "RoFormerSentenceEncoder", "model_options": options}
 
 
 def read_modules(
@@ -116,19 +129,17 @@ def read_modules(
         return None
     blob = parts["modules"]
     modules = [_read_module(entry, blob) for entry in read_json(blob, list)]
-    names = [name for name, _ in modules]
+    names = [name for name, *_ in modules]
     kinds = [kind for kind in names if kind != "Normalize"]
-    is_last = "Normalize" not in names[:-1]
-    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Dense"]):
-        is_last = False
-    if not is_last:
+    is_known = kinds[:2] == ["Transformer", "Pooling"] and len(kinds) <= 4
+    if "Normalize" in names[:-1] or not is_known or not {*kinds[2:]} <= {"Dense"}:
         raise ConfigurationError(
-            f"{blob.label}: modules must be Transformer, Pooling, at most one Dense "
+            f"{blob.label}: modules must be Transformer, Pooling, at most two Dense "
             f"and at most one Normalize, in this order, got {', '.join(names)[:80]}",
             hint=_WAY_OUT,
         )
-    for (name, path), role in zip(
-        modules, ("config", "pooling", "dense"), strict=False
+    for (name, path, _), role in zip(
+        modules, ("config", "pooling", *DENSES), strict=False
     ):
         wanted = SENTENCE_PARTS.get(role, "").rpartition("/")[0]
         if name != "Normalize" and path != wanted:
@@ -138,21 +149,45 @@ def read_modules(
                 hint="save the model again by sentence-transformers",
             )
     _check_settings(parts)
-    pooling = _read_pooling(_part(parts, "pooling"))
-    length = _read_length(parts)
-    if "Dense" not in kinds:
-        return SentenceModules(pooling, length)
-    dense = _part(parts, "dense")
-    activation = _read_dense(read_json(dense), pooling, dense.label)
-    weights = parts.get("dense_weights") or _part(parts, "dense_pickle")
-    tensors = open_file(weights)
-    if tensors.keys() != DENSE_TENSORS.keys():
-        raise CheckpointError(
-            f"{weights.label} must hold {' and '.join(DENSE_TENSORS)}, got "
-            f"{', '.join(sorted(tensors))[:80]}: save the model again"
+    pooling, width = _read_pooling(_part(parts, "pooling"))
+    found = SentenceModules(pooling, _read_length(parts))
+    own_names = [name for *_, name in modules[2 : len(kinds)]]
+    for role, own_name in zip(DENSES, own_names, strict=False):
+        blob = _part(parts, role)
+        content = read_json(blob)
+        is_square = content.get("out_features") == width
+        is_pooler = pooling == "first" and is_square and own_name != "whitening"
+        is_pooler = role == "dense" if len(own_names) == 2 else is_pooler
+        activation = _read_dense(content, pooling, width, is_pooler, blob.label)
+        shape = content.get("out_features"), width
+        tensors = _read_linear(parts, role, shape, open_file)
+        if is_pooler:
+            tensors = {_TENSORS["pooler"][name]: tensors[name] for name in tensors}
+            fields = {"pooler_activation": activation}
+            found = replace(found, fields=fields, tensors=tensors)
+        else:
+            kernel, bias = tensors["linear.weight"], tensors["linear.bias"]
+            head = {"whitening/kernel": kernel.transposed(), "whitening/bias": bias}
+            found = replace(found, head=head)
+    return found
+
+
+def _read_linear(parts, role, shape, open_file):
+    blob = parts.get(f"{role}_weights") or _part(parts, f"{role}_pickle")
+    tensors = open_file(blob)
+    wanted = {"linear.weight": shape, "linear.bias": shape[:1]}
+    found = {name: tensor.shape for name, tensor in tensors.items()}
+    if found != wanted:
+        shown = (
+            ", ".join(f"{name} {shapes[name]}" for name in sorted(shapes))
+            for shapes in (wanted, found)
         )
-    tensors = {DENSE_TENSORS[name]: tensor for name, tensor in tensors.items()}
-    return SentenceModules(pooling, length, {"pooler_activation": activation}, tensors)
+        raise CheckpointError(
+            "{}: there must be {:.120}, got {:.120}: save the model again".format(
+                blob.label, *shown
+            )
+        )
+    return tensors
 
 
 def _part(parts, role):
@@ -165,10 +200,10 @@ def _part(parts, role):
 
 
 def _read_module(entry, blob):
-    """Class and path of an entry of `modules.json`."""
-    kind, path = (
-        entry.get(name) if isinstance(entry, dict) else None
-        for name in ("type", "path")
+    """Class, path and name of an entry of `modules.json`."""
+    kind, path, own_name = (
+        entry.get(field) if isinstance(entry, dict) else None
+        for field in ("type", "path", "name")
     )
     if not isinstance(kind, str) or not isinstance(path, str):
         raise ConfigurationError(
@@ -176,7 +211,8 @@ def _read_module(entry, blob):
             f"{entry!r:.80}"
         )
     library, _, name = kind.rpartition(".")
-    return (name if library.startswith("sentence_transformers.") else kind), path
+    is_known = library.startswith("sentence_transformers.")
+    return name if is_known else kind, path, own_name
 
 
 def _check_settings(parts):
@@ -194,25 +230,30 @@ def _check_settings(parts):
 
 
 def _read_pooling(blob):
+    """Poolings, in the names here, and the width of the vector that they give."""
     content = read_json(blob)
     mode = content.get("pooling_mode")
     if mode is None:
         # As it was written before version 5.4.
         names = {flag: name for name, flag in _FLAGS.items()}
-        on = [
+        on = {
             key
             for key, value in content.items()
             if key.startswith("pooling_mode_") and value is True
-        ]
-        mode = [names.get(key, key) for key in on] or "mean"
-    mode = mode[0] if isinstance(mode, list) and len(mode) == 1 else mode
-    if not isinstance(mode, str) or mode not in _POOLINGS:
+        }
+        known = [name for flag, name in names.items() if flag in on]
+        mode = [*known, *sorted(on - names.keys())] or "mean"
+    modes = mode if isinstance(mode, list) and mode else [mode]
+    if not all(isinstance(one, str) and one in _POOLINGS for one in modes):
         raise ConfigurationError(
-            f"{blob.label}: pooling_mode must be one of {', '.join(_POOLINGS)}, got "
+            f"{blob.label}: pooling_mode must be of {', '.join(_POOLINGS)}, got "
             f"{mode!r:.80}",
             hint=_WAY_OUT,
         )
-    return _POOLINGS[mode]
+    width: Any = content.get("word_embedding_dimension")
+    width = content.get("embedding_dimension", width)
+    check_integer(f"{blob.label}: embedding_dimension", width, minimum=1)
+    return "+".join(_POOLINGS[one] for one in modes), width * len(modes)
 
 
 def _read_length(parts):
@@ -232,33 +273,33 @@ def _read_length(parts):
     return None
 
 
-def _read_dense(content, pooling, label):
+def _read_dense(content, pooling, width, is_pooler, label):
     """The activation of a Dense, in Keras's names."""
     theirs = {f"torch.nn.modules.{name}": ours for ours, name in _ACTIVATIONS.items()}
-    activation = content.get("activation_function")
-    size = content.get("in_features")
+    linear = f"torch.nn.modules.{_ACTIVATIONS['linear']}"
+    kind = "RoFormer-Sim's pooler" if is_pooler else "whitening"
     wanted = {
         "bias": (True,),
         "use_residual": (False, None),
-        "out_features": (size,),
+        "in_features": (width,),
         "module_input_name": ("sentence_embedding", None),
         "module_output_name": ("sentence_embedding", None),
-        "activation_function": tuple(theirs),
+        "activation_function": tuple(theirs) if is_pooler else (linear,),
     }
     for name, allowed in wanted.items():
         if content.get(name) not in allowed:
             raise ConfigurationError(
-                f"{label}: {name} must be {allowed[0]!r}, as in RoFormer-Sim's pooler, "
-                f"got {content.get(name)!r:.80}",
+                f"{label}: {name} must be {allowed[0]!r}, as in {kind}, got "
+                f"{content.get(name)!r:.80}",
                 hint=_WAY_OUT,
             )
-    if pooling != "first":
+    if is_pooler and pooling != "first":
         raise ConfigurationError(
-            f"{label}: a Dense must follow the pooling 'cls', as RoFormer-Sim's pooler "
-            f"does, got {pooling!r}",
+            f"{label}: a Dense and another must follow the pooling 'cls', as "
+            f"RoFormer-Sim's pooler does, got {pooling!r}",
             hint=_WAY_OUT,
         )
-    return theirs[activation]
+    return theirs[content["activation_function"]]
 
 
 # === Writing ===
@@ -291,13 +332,18 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
             f"{label} has no vocabulary, and sentence-transformers needs its "
             "tokenizer: give it as vocabulary="
         )
-    head = [row.name for row in checkpoint.rows.values() if row.head == "task"]
+    head = [
+        row.name
+        for row in checkpoint.rows.values()
+        if row.head == "task" and not row.path.startswith("whitening/")
+    ]
     if head:
-        use = "whitens" if options.get("whitening_dim") else "is used in training alone"
+        # The name of its layer, so that whitening stays.
+        pattern = f"{head[0].rpartition('/')[0]}/*"
         raise ConfigurationError(
-            f"{label} has a head that {use} ({', '.join(head)}), "
+            f"{label} has a head that is used in training alone ({', '.join(head)}), "
             "and sentence-transformers has no place for it",
-            hint=Hint("leave it out with {ignore:'task/*'}"),
+            hint=Hint("leave it out with {ignore}", ignore=pattern),
         )
     length = options.get("max_length", _LENGTH)
     if length > MAX_POSITIONS:
@@ -309,13 +355,15 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
     assert isinstance(config, RoFormerConfig)
     width = config.hidden_dim
     poolings = {ours: name for name, ours in _POOLINGS.items()}
-    own_pooling = options.get("pooling", "mean") if is_task else "first"
-    if own_pooling not in poolings:
+    own_pooling = options.get("pooling", "mean") if is_task else "pooler"
+    # The pooler takes the first position.
+    parts = own_pooling.replace("pooler", "first").split("+")
+    if not poolings.keys() >= {*parts}:
         raise ConfigurationError(
             f"{label} has pooling={own_pooling!r}, which sentence-transformers cannot "
             "compute: choose another format"
         )
-    pooling = poolings[own_pooling]
+    modes = [poolings[part] for part in parts]
     contents: dict[str, Any] = {
         SENTENCE_PARTS["sentence_config"]: {
             "max_seq_length": length,
@@ -329,27 +377,52 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
         # The names that all versions read.
         SENTENCE_PARTS["pooling"]: {
             "word_embedding_dimension": width,
-            **{flag: name == pooling for name, flag in _FLAGS.items()},
+            **{flag: name in modes for name, flag in _FLAGS.items()},
         },
     }
-    kinds = {"Transformer": "", "Pooling": "1_Pooling"}
-    if not is_task:
-        kinds["Dense"] = "2_Dense"
-        contents[SENTENCE_PARTS["dense"]] = {
+    if modes != [name for name in _FLAGS if name in modes]:
+        # Flags have no order.
+        contents[SENTENCE_PARTS["pooling"]]["pooling_mode"] = modes
+    return contents | _write_denses(checkpoint, config, width * len(modes))
+
+
+def _write_denses(checkpoint, config, width):
+    """The settings of each Dense, and the list of all modules."""
+    contents, layers = {}, list(_layers(checkpoint))
+    for role, layer in zip(DENSES, layers, strict=False):
+        out, activation = width, str(config.pooler_activation)
+        if layer == "whitening":
+            (out,), activation = checkpoint.rows["task/whitening/bias"].shape, "linear"
+        contents[SENTENCE_PARTS[role]] = {
             "in_features": width,
-            "out_features": width,
+            "out_features": out,
             "bias": True,
-            "activation_function": "torch.nn.modules."
-            + _ACTIVATIONS[str(config.pooler_activation)],
+            "activation_function": f"torch.nn.modules.{_ACTIVATIONS[activation]}",
         }
-    kinds["Normalize"] = f"{len(kinds)}_Normalize"
+    kinds = [("Transformer", ""), ("Pooling", ""), ("Normalize", "")]
+    kinds[2:2] = [("Dense", layer) for layer in layers]
     contents[SENTENCE_PARTS["modules"]] = [
         {
             "idx": number,
-            "name": str(number),
-            "path": path,
+            # By which a square one is known from a pooler.
+            "name": layer if layer == "whitening" else str(number),
+            "path": f"{number}_{kind}" if number else "",
             "type": f"sentence_transformers.models.{kind}",
         }
-        for number, (kind, path) in enumerate(kinds.items())
+        for number, (kind, layer) in enumerate(kinds)
     ]
     return contents
+
+
+def _layers(checkpoint: Checkpoint) -> Iterator[str]:
+    """Dense layers of vectors: `"pooler"` and `"whitening"`."""
+    pooling = checkpoint.model_options.get("pooling", "mean")
+    if not checkpoint.is_task or pooling == "pooler":
+        yield "pooler"
+    if "task/whitening/bias" in checkpoint.rows:
+        yield "whitening"
+
+
+def dense_tensors(checkpoint: Checkpoint) -> list[dict[str, str]]:
+    """Tensors of each Dense: their names there -> as `Weight.huggingface` has them."""
+    return [_TENSORS[layer] for layer in _layers(checkpoint)]

@@ -25,7 +25,11 @@ from roformer_keras.conversion.huggingface_config import (
     write_tokenizer_config,
     write_tokenizer_file,
 )
-from roformer_keras.conversion.sentence_modules import DENSE_TENSORS, write_modules
+from roformer_keras.conversion.sentence_modules import (
+    DENSES,
+    dense_tensors,
+    write_modules,
+)
 from roformer_keras.conversion.weights import KERAS_BACKBONE, Weight
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.io.archive import scratch_folder
@@ -308,9 +312,9 @@ def _write_sentence_transformers(
     for name, content in contents.items():
         (folder / name).parent.mkdir(exist_ok=True)
         _write_json(folder / name, content)
-    if SENTENCE_PARTS["dense"] in contents:
-        dense = {name: tensors.pop(key) for name, key in DENSE_TENSORS.items()}
-        path = folder / SENTENCE_PARTS["dense_weights"]
+    for role, names in zip(DENSES, dense_tensors(checkpoint), strict=False):
+        dense = {name: tensors.pop(own) for name, own in names.items()}
+        path = folder / SENTENCE_PARTS[f"{role}_weights"]
         save_file(dense, path, {"format": "pt"})
     length = contents[SENTENCE_PARTS["sentence_config"]]["max_seq_length"]
     _write_encoder(folder, encoder, {**config, "dtype": dtype}, tensors, length)

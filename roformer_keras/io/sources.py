@@ -58,6 +58,9 @@ SENTENCE_PARTS = {
     "dense": "2_Dense/config.json",
     "dense_weights": "2_Dense/model.safetensors",
     "dense_pickle": "2_Dense/pytorch_model.bin",
+    "second_dense": "3_Dense/config.json",
+    "second_dense_weights": "3_Dense/model.safetensors",
+    "second_dense_pickle": "3_Dense/pytorch_model.bin",
 }
 _HUGGINGFACE_WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5")
 # Every file in such a folder of this package or of that library.
@@ -68,7 +71,7 @@ HUGGINGFACE_PATHS = frozenset(
     )
 )
 # Modules of that library without settings; their folders are empty, or hold a note.
-SENTENCE_FOLDERS = frozenset(("2_Normalize", "3_Normalize"))
+SENTENCE_FOLDERS = frozenset(("2_Normalize", "3_Normalize", "4_Normalize"))
 # A folder of PEFT: its configuration, and its weights in the order of preference.
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")

@@ -17,6 +17,7 @@ import keras
 from roformer_keras.checks import check_names
 from roformer_keras.config import ConfigSource, RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
+from roformer_keras.conversion.convert import pooler_activation_of
 from roformer_keras.conversion.weights import (
     TASK_PREFIX,
     model_heads,
@@ -57,6 +58,8 @@ def loaded_task(
             saved = checkpoint.model_options
             check_options(cls, saved, checkpoint.label)
             arguments = {**saved, **arguments}
+        if arguments.get("pooling") == "pooler" and not checkpoint.is_task:
+            options.setdefault("pooler_activation", pooler_activation_of(checkpoint))
         is_whole = isinstance(config, RoFormerConfig)
         if not (is_whole or checkpoint.is_task or "attention" in options):
             _refuse_causal(cls, checkpoint)

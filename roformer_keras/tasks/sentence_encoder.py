@@ -139,7 +139,7 @@ class RoFormerSentenceEncoder(TextTask):
     """Encodes texts as vectors, which are close if the texts mean the same.
 
     Args:
-        backbone: `RoFormerBackbone`. Its pooler, if it has one, is not used.
+        backbone: `RoFormerBackbone`. Its pooler is used if `pooling` asks for it.
         tokenizer, max_length: as in `TextTask`.
         objective: what labels are:
 
@@ -152,7 +152,8 @@ class RoFormerSentenceEncoder(TextTask):
         num_classes: int, for `"classification"`. If not given, that of `classes`.
         classes: sequence of str: their names, by which labels may be given.
         scale: float above 0. Factor on cosines in `cosent` and `contrastive`.
-        pooling: as in `VectorTask`.
+        pooling: as in `VectorTask`; or `"pooler"` for the vectors of a `RoFormerSim`,
+            which its pooler gives.
         whitening_dim: int or None. Width of vectors that `fit_whitening` whitens.
         kwargs: as in `keras.Model`, such as `name`.
 
@@ -205,9 +206,14 @@ class RoFormerSentenceEncoder(TextTask):
                 f"{objective!r}"
             )
         check_number("scale", scale, above=0)
-        vectors = TextVector(pooling, dtype="float32", name="vector")(
-            sequence_of(backbone), backbone.input["token_ids"]
-        )
+        if pooling == "pooler":
+            vectors = keras.layers.Identity(dtype="float32", name="vector")(
+                _pooled_output(backbone)
+            )
+        else:
+            vectors = TextVector(pooling, dtype="float32", name="vector")(
+                sequence_of(backbone), backbone.input["token_ids"]
+            )
         if objective == "cosent":
             outputs = PairCosines(dtype="float32", name="cosines")(vectors)
         elif is_classified:
@@ -322,7 +328,7 @@ class RoFormerSentenceEncoder(TextTask):
         Source: Su et al. 2021, arXiv:2103.15316.
         """
         if dim is not None:
-            check_integer("dim", dim, 1, self.config.hidden_dim)
+            check_integer("dim", dim, 1, self._plain_vectors.shape[-1])
         before = self.whitening_dim
         self._set_whitening(None)
         try:
@@ -338,7 +344,7 @@ class RoFormerSentenceEncoder(TextTask):
         """Makes `vectors` whitened to so many dimensions, or plain ones."""
         outputs = self._plain_vectors
         if dim is not None:
-            check_integer("whitening_dim", dim, 1, self.config.hidden_dim)
+            check_integer("whitening_dim", dim, 1, outputs.shape[-1])
             layer = getattr(self, "whitening", None)
             if layer is None or layer.units != dim:
                 self.whitening = keras.layers.Dense(
@@ -418,6 +424,15 @@ class RoFormerSentenceEncoder(TextTask):
             float from -1 to 1 for two str, else float32 `(pairs,)`.
         """
         return pair_cosines(lambda texts: self.encode(texts, **kwargs), first, second)
+
+
+def _pooled_output(backbone):
+    outputs = backbone(backbone.input)
+    if not isinstance(outputs, dict):
+        raise ConfigurationError(
+            "pooling='pooler' needs a backbone with a pooler, as RoFormer-Sim has it"
+        )
+    return outputs["pooled_output"]
 
 
 def whitening_of(

@@ -106,7 +106,8 @@ class TextVector(keras.layers.Layer):
             each feature, their sum by the root of their number (`"sqrt_mean"`), or
             their mean with weights 1, 2, 3, ... (`"weighted_mean"`). As in
             Transformers, `"last_position"` and `"mean_positions"` are of all positions,
-            so that they change with the padding.
+            so that they change with the padding. Several, as in `"first+mean"`, are
+            joined to one longer vector.
 
     Call arguments:
         hidden: float `(batch, length, hidden_dim)`.
@@ -114,58 +115,68 @@ class TextVector(keras.layers.Layer):
             leave out the padding, see `is_token`.
 
     Returns:
-        float `(batch, hidden_dim)`.
+        float `(batch, hidden_dim)`; of several poolings as many times as wide.
 
     Raises:
         ConfigurationError: `pooling` is none of these.
     """
 
     def __init__(self, pooling, **kwargs):
-        check_choice("pooling", pooling, get_args(Pooling))
+        parts = pooling.split("+") if isinstance(pooling, str) else [pooling]
+        for part in parts:
+            check_choice("pooling", part, get_args(Pooling))
         super().__init__(**kwargs)
-        self.pooling = pooling
+        self.pooling, self._parts = pooling, parts
 
     def call(self, hidden, token_ids):
-        if self.pooling in ("first", "last_position"):
-            return hidden[:, 0 if self.pooling == "first" else -1]
+        vectors = [self._pooled(part, hidden, token_ids) for part in self._parts]
+        return ops.concatenate(vectors, axis=-1) if len(vectors) > 1 else vectors[0]
+
+    def _pooled(self, pooling, hidden, token_ids):
+        if pooling in ("first", "last_position"):
+            return hidden[:, 0 if pooling == "first" else -1]
         values = ops.cast(hidden, "float32")
         is_visible = is_token(token_ids)[..., None]
-        if self.pooling == "max":
+        if pooling == "max":
             values = ops.where(is_visible, values, EXCLUDED)
             return ops.cast(ops.max(values, axis=1), hidden.dtype)
         weights = ops.cast(is_visible, "float32")
-        if self.pooling == "mean_positions":
+        if pooling == "mean_positions":
             weights = ops.ones_like(weights)
-        elif self.pooling in ("last", "weighted_mean"):
+        elif pooling in ("last", "weighted_mean"):
             weights *= ops.cumsum(ops.ones_like(weights), axis=1)
-        if self.pooling == "last":
+        if pooling == "last":
             last = ops.max(weights, axis=1, keepdims=True)
             weights = ops.cast(ops.equal(weights, last), "float32")
         count = ops.sum(weights, axis=1)
-        if self.pooling == "sqrt_mean":
+        if pooling == "sqrt_mean":
             count = ops.sqrt(count)
         return ops.cast(ops.sum(values * weights, axis=1) / count, hidden.dtype)
 
     def write_network(self, writer, hidden, token_ids):
         """As `NetworkWriter` asks for it."""
+        parts = [self._written(one, writer, hidden, token_ids) for one in self._parts]
+        return writer.graph.concatenated(*parts) if len(parts) > 1 else parts[0]
+
+    def _written(self, pooling, writer, hidden, token_ids):
         graph = writer.graph
-        if self.pooling in ("first", "last_position"):
-            return graph.token(hidden, 0 if self.pooling == "first" else -1)
+        if pooling in ("first", "last_position"):
+            return graph.token(hidden, 0 if pooling == "first" else -1)
         is_visible = graph.expanded(writer.is_token(token_ids), 2)
-        if self.pooling == "max":
+        if pooling == "max":
             values = graph.where(is_visible, hidden, np.float32(EXCLUDED))
             return graph.item(graph.largest(values, 1), 0, 1)
         weights = graph.as_float(is_visible)
-        if self.pooling == "mean_positions":
+        if pooling == "mean_positions":
             weights = graph.maximum(weights, np.float32(1))
-        elif self.pooling in ("last", "weighted_mean"):
+        elif pooling in ("last", "weighted_mean"):
             places = graph.expanded(writer.positions(token_ids), 2)
             weights = graph.multiply(weights, graph.add(places, np.float32(1)))
-        if self.pooling == "last":
+        if pooling == "last":
             last = graph.largest(weights, 1)
             weights = graph.as_float(graph.equal(weights, last))
         count = graph.total(weights, 1)
-        if self.pooling == "sqrt_mean":
+        if pooling == "sqrt_mean":
             count = graph.root(count)
         total = graph.total(graph.multiply(hidden, weights), 1)
         return graph.item(graph.divide(total, count), 0, 1)
@@ -174,7 +185,7 @@ class TextVector(keras.layers.Layer):
         return None
 
     def compute_output_shape(self, hidden_shape, token_ids_shape):
-        return (hidden_shape[0], hidden_shape[-1])
+        return (hidden_shape[0], hidden_shape[-1] * len(self._parts))
 
     def get_config(self):
         return {**super().get_config(), "pooling": self.pooling}

@@ -50,6 +50,12 @@ ENCODERS = {
     "last": (CHARACTER, {"pooling": "last"}),
     "sqrt": (CHARACTER, {"pooling": "sqrt_mean"}),
     "weighted": (CHARACTER, {"pooling": "weighted_mean"}),
+    "two": (CHARACTER, {"pooling": "first+mean"}),
+    "three": (CHARACTER, {"pooling": "mean+first+max"}),
+    "whitened": (CHARACTER, {"pooling": "mean", "whitening_dim": 8}),
+    "whitened two": (CHARACTER, {"pooling": "max+mean", "whitening_dim": 40}),
+    "whitened first": (CHARACTER, {"pooling": "first", "whitening_dim": 32}),
+    "whitened pooler": (SIM, {"pooling": "pooler", "whitening_dim": 16}),
 }
 
 
@@ -58,6 +64,10 @@ def test_vectors_are_ours_and_what_it_saves_is_read(tmp_path):
     for name, (checkpoint, options) in ENCODERS.items():
         sources[name] = tmp_path / f"{name}-preset"
         encoder = RoFormerSentenceEncoder.from_preset(checkpoint, **options)
+        if encoder.whitening_dim is not None:
+            shapes = [weight.shape for weight in encoder.whitening.weights]
+            random = np.random.default_rng(0)
+            encoder.whitening.set_weights([random.normal(size=one) for one in shapes])
         encoder.save_to_preset(sources[name])
     flags = {"format": "sentence-transformers", "verbose": 0}
     folders = [convert(sources[name], tmp_path / name, **flags) for name in sources]

@@ -64,7 +64,9 @@ OPTIONS = {
         {"labels": ["X"], "crf": True},
         {"tags": ["n", "v", "m"]},
     ],
-    "RoFormerSentenceEncoder": [{"pooling": one} for one in get_args(Pooling)],
+    "RoFormerSentenceEncoder": [
+        {"pooling": one} for one in (*get_args(Pooling), "last+first+mean")
+    ],
     "RoFormerMultipleChoice": [
         {},
         {"pooling": "last_position", "head_activation": "tanh"},

@@ -2,10 +2,17 @@
 
 import numpy as np
 import pytest
-from common import CHARACTER
+from common import CHARACTER, SIM
 from finetuning_cases import ONE_BLOCK
 
-from roformer_keras import RoFormerSentenceEncoder, convert, export, load_model
+from roformer_keras import (
+    RoFormerBackbone,
+    RoFormerSentenceEncoder,
+    RoFormerSim,
+    convert,
+    export,
+    load_model,
+)
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.sentence_encoder import whitening_of
 
@@ -59,8 +66,35 @@ def test_what_is_saved_and_exported_is_whitened(whitened, tmp_path):
         vectors = reader.encode(OTHERS, verbose=0)
         np.testing.assert_allclose(vectors, expected, atol=1e-4)
     assert readers[0].whitening_dim == 8
-    with pytest.raises(ConfigurationError, match="a head that whitens"):
-        convert(tmp_path / "preset", tmp_path / "st", format="sentence-transformers")
+
+
+@pytest.mark.slow
+def test_vectors_of_roformer_sim_are_whitened(tmp_path):
+    sim = RoFormerSim.from_preset(SIM)
+    model = RoFormerSentenceEncoder.from_preset(SIM, pooling="pooler")
+    plain = sim.encode(OTHERS, verbose=0)
+    np.testing.assert_allclose(model.encode(OTHERS, verbose=0), plain, atol=1e-5)
+    model.fit_whitening(TEXTS, 8, verbose=0)
+    vectors = model.encode(TEXTS, normalize=False, verbose=0)
+    np.testing.assert_allclose(np.cov(vectors.T), np.eye(8), atol=2e-3)
+    expected = model.encode(OTHERS, verbose=0)
+    model.save_to_preset(tmp_path / "preset")
+    folder = convert(
+        tmp_path / "preset", tmp_path / "st", format="sentence-transformers"
+    )
+    back = convert(folder, tmp_path / "back", verbose=0)
+    for path in (tmp_path / "preset", folder, back):
+        again = load_model(path)
+        assert (again.pooling, again.whitening_dim) == ("pooler", 8)
+        np.testing.assert_array_equal(again.encode(OTHERS, verbose=0), expected)
+    for ours, theirs in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    engine = model.encode(OTHERS, verbose=0, engine="openvino")
+    np.testing.assert_allclose(engine, expected, atol=1e-4)
+    with pytest.raises(ConfigurationError, match="needs a backbone with a pooler"):
+        RoFormerSentenceEncoder(
+            RoFormerBackbone.from_preset(CHARACTER), sim.tokenizer, pooling="pooler"
+        )
 
 
 @pytest.mark.slow
