@@ -54,7 +54,10 @@ def run(
         return npy_bytes(answers["vector"], len(texts), job.done == 0)
 
     def finish(loaded):
-        index.write_record(folder, texts, _encode(loaded), str(command.verb.source))
+        verb = command.verb
+        index.write_record(
+            folder, texts, _encode(loaded), str(verb.source), verb.max_length
+        )
         if approximate:
             index.write_graph(folder)
         return output

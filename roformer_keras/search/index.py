@@ -6,6 +6,7 @@ INDEX/index.json        the model that has made the vectors; written last
 INDEX/neighbours.faiss  a graph for approximate search; only where it was asked for
 """
 
+import inspect
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +20,13 @@ from roformer_keras.checks import check_flag, check_integer, check_path
 from roformer_keras.data.files import read_table
 from roformer_keras.data.texts import as_texts
 from roformer_keras.data.vector_files import npy_bytes
-from roformer_keras.errors import CheckpointError, ConfigurationError, Hint, SourceError
+from roformer_keras.errors import (
+    CheckpointError,
+    ConfigurationError,
+    Hint,
+    SourceError,
+    errors_at,
+)
 from roformer_keras.extras import import_extra
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import one_line, replacing
@@ -112,7 +119,7 @@ class VectorIndex:
         check_flag("trust", trust)
         path, record = Path(folder), read_record(folder)
         self.source: str = record["source"]
-        self._encode = encoder_of(model)
+        self._encode = encoder_of(model, record["max_length"])
         self.vectors = _read_vectors(path / VECTORS)
         table = read_table(str(path / TEXTS), 1, ["text"], labelled=False)
         self.texts = [text for (text,) in table.texts]
@@ -180,6 +187,7 @@ def build_index(
     model: Any,
     *,
     source: str = "",
+    max_length: int | None = None,
     approximate: bool = False,
     overwrite: bool = False,
 ) -> Path:
@@ -190,6 +198,8 @@ def build_index(
         texts: any iterable of str.
         model: as `VectorIndex` takes it.
         source: str. The name under which `roformer-keras search` finds the model.
+        max_length: int. Tokens to which `encode` of the model cuts the texts, and
+            later the queries; its own default if not given.
         approximate: bool. Whether to write a graph for approximate search, by FAISS.
         overwrite: bool. Whether an existing folder may be replaced.
 
@@ -206,7 +216,9 @@ def build_index(
         'poem'
     """
     check_flag("approximate", approximate)
-    encode = encoder_of(model)
+    if max_length is not None:
+        check_integer("max_length", max_length, minimum=1)
+    encode = encoder_of(model, max_length)
     texts = [text for (text,) in as_texts(list(texts), (1,))]
     with replacing(folder, overwrite, folder=True) as partial:
         with open(partial / VECTORS, "wb") as file:
@@ -214,14 +226,18 @@ def build_index(
                 encoded = encode(texts[start : start + _ROWS])
                 vectors = unit_vectors("vectors", encoded)
                 file.write(npy_bytes(vectors, len(texts), start == 0))
-        write_record(partial, texts, encode, source)
+        write_record(partial, texts, encode, source, max_length)
         if approximate:
             write_graph(partial)
     return Path(folder)
 
 
 def write_record(
-    folder: Path, texts: Sequence[str], encode: Callable, source: str
+    folder: Path,
+    texts: Sequence[str],
+    encode: Callable,
+    source: str,
+    max_length: int | None,
 ) -> None:
     """Writes the texts of an index, and then its record, which makes it whole."""
     lines = (f"{json.dumps({'text': one}, ensure_ascii=False)}\n" for one in texts)
@@ -231,7 +247,8 @@ def write_record(
     ):
         file.writelines(lines)
     probes = unit_vectors("vectors", encode(list(PROBES)))
-    record = {"source": source, "count": len(texts), "probes": probes.tolist()}
+    record = {"source": source, "max_length": max_length, "count": len(texts)}
+    record["probes"] = probes.tolist()
     with replacing(folder / RECORD, overwrite=True) as partial:
         partial.write_bytes(json_bytes(record))
 
@@ -265,6 +282,11 @@ def read_record(folder: str | os.PathLike) -> dict[str, Any]:
     for name, kind in fields.items():
         if type(record.get(name)) is not kind:
             raise SourceError(f"{path} is damaged: {name!r} must be {kind.__name__}")
+    # Earlier indexes have none.
+    length = record.setdefault("max_length", None)
+    if length is not None:
+        with errors_at(path):
+            check_integer("max_length", length, minimum=1)
     return record
 
 
@@ -285,10 +307,18 @@ def known_source(folder: str | os.PathLike) -> str:
     )
 
 
-def encoder_of(model: Any) -> Callable[[list[str]], Any]:
-    """A function from texts to vectors."""
+def encoder_of(model: Any, max_length: int | None = None) -> Callable[[list[str]], Any]:
+    """A function from texts to vectors.
+
+    Args:
+        model: as `VectorIndex` takes it.
+        max_length: int or None. Of `encode`; a task has its own.
+    """
     if hasattr(model, "encode") and not isinstance(model, str):
-        return lambda texts: model.encode(texts, verbose=0)
+        options: dict[str, Any] = {"verbose": 0}
+        if max_length and "max_length" in inspect.signature(model.encode).parameters:
+            options["max_length"] = max_length
+        return lambda texts: model.encode(texts, **options)
     # A network is a function of ids, not of texts.
     if not callable(model) or hasattr(model, "compute_output_shape"):
         raise ConfigurationError(

@@ -110,6 +110,7 @@ class ServedModel:
         self.name = Path(os.path.abspath(source)).name if is_path else str(source)
         self._loaded = load_source(source, max_length=max_length)
         self._model, self._tokenizer = self._loaded.model, self._loaded.tokenizer
+        self._given_length = max_length
         self._length = 512 if max_length is None else max_length
         if self._loaded.tuned is not None:
             self._length = self._model.max_length
@@ -143,7 +144,7 @@ class ServedModel:
         verb = Search(
             source=embed.source,
             engine=embed.engine,
-            max_length=embed.max_length,
+            max_length=self._given_length,
             index=os.fspath(folder),
         )
         # It is read now, and kept.

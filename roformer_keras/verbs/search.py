@@ -37,6 +37,19 @@ class Search(VectorVerb):
         # A server has an index only if it is given one.
         return False
 
+    def load(self) -> LoadedVerb:
+        verb = self._with_length()
+        return verb.use(verb.load_source())
+
+    def _with_length(self):
+        """This verb, or one that cuts queries where the texts of the index were cut."""
+        from roformer_keras.search.index import read_record
+
+        if self.max_length is not None or not self.index:
+            return self
+        length = read_record(self.index)["max_length"]
+        return dataclasses.replace(self, max_length=length)
+
     def use(self, loaded: LoadedSource) -> LoadedVerb:
         from roformer_keras.search import VectorIndex
         from roformer_keras.tasks.labels import rounded
@@ -45,7 +58,8 @@ class Search(VectorVerb):
             raise ConfigurationError("search needs the folder of an index")
         key = self.index, self.approximate, self.trust
         if key not in loaded.kept:
-            loaded.kept[key] = VectorIndex(key[0], self.encoder(loaded), *key[1:])
+            encode = self._with_length().encoder(loaded)
+            loaded.kept[key] = VectorIndex(key[0], encode, *key[1:])
         index = loaded.kept[key]
 
         def shown(hit):

@@ -49,6 +49,28 @@ def test_a_command_finds_what_all_cosines_find(folder, model, capsys):
     ]
 
 
+def test_queries_are_cut_as_the_texts_of_the_index_were(tmp_path, model, capsys):
+    # Longer than the texts by which a model is known.
+    texts = [text * 6 for text in TEXTS[:8]]
+    file = write_lines(tmp_path / "a.txt", texts)
+    index = str(tmp_path / "a.index")
+    words = ["index", str(file), "-o", index, "--quiet", "--source", str(SIM)]
+    assert main([*words, "--max-length", "24"]) == 0
+    capsys.readouterr()
+    vectors = model.encode(texts, max_length=24, verbose=0)
+    words = ["search", index, "--text", texts[0], "--top-k", "8", "--quiet"]
+    for flags, length in ([], 24), (["--max-length", "40"], 40):
+        assert main([*words, *flags]) == 0
+        (line,) = map(json.loads, capsys.readouterr().out.splitlines())
+        scores = {one["row"]: one["score"] for one in line["results"]}
+        cosines = vectors @ model.encode(texts[0], max_length=length, verbose=0)
+        found = [scores[row] for row in range(len(texts))]
+        np.testing.assert_allclose(found, cosines, atol=1e-5)
+    assert found[0] < 0.999
+    hit = search.VectorIndex(index, model).search(texts[0], 1)[0]
+    assert hit.score == pytest.approx(1, abs=1e-5)
+
+
 def test_another_model_than_that_of_the_index_is_refused(folder, capsys):
     words = ["search", str(folder / "a.index"), "--text", "今天", "--quiet"]
     assert main([*words, "--source", str(CHARACTER)]) == 2

@@ -152,6 +152,32 @@ def test_another_model_is_refused(folder):
     VectorIndex(folder, lambda texts: unit_rows(encode(texts)) + 0.02)
 
 
+class Model:
+    """Vectors of the first characters."""
+
+    def encode(self, texts, *, max_length=8, verbose="auto"):
+        assert verbose == 0
+        return encode([text[:max_length] for text in texts])
+
+
+def test_queries_are_cut_where_the_texts_were(tmp_path):
+    model, texts = Model(), ["今天天气", "今天下雨", "明天天气"]
+    for length, is_cut in ((2, True), (4, False), (None, False)):
+        folder = tmp_path / f"{length}.index"
+        build_index(folder, texts, model, max_length=length)
+        record = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+        assert record["max_length"] == length
+        best, other, _ = VectorIndex(folder, model).search("今天天气", 3)
+        assert best.score == pytest.approx(1, abs=1e-6)
+        assert (other.score == pytest.approx(1, abs=1e-6)) == is_cut
+    # Indexes that are older say nothing of it.
+    content = {name: record[name] for name in ("source", "count", "probes")}
+    (folder / "index.json").write_text(json.dumps(content), encoding="utf-8")
+    assert VectorIndex(folder, model).search("今天天气", 1)[0].number == 0
+    with pytest.raises(ConfigurationError, match="max_length must be an integer"):
+        build_index(tmp_path / "x", texts, model, max_length=0)
+
+
 def _of_record(**changes):
     def change(folder):
         path = folder / "index.json"
@@ -175,6 +201,7 @@ def _array(array):
         (_of_record(probes=[[1]]), "index.json is damaged"),
         (_of_record(probes=["今"] * 6), "index.json is damaged"),
         (_of_record(source=5), "index.json is damaged: 'source' must be str"),
+        (_of_record(max_length="9"), "index.json: max_length must be an integer"),
         (_array(np.ones((300, 8))), r"must be float32 \(texts, dim\), got float64"),
         (_array(np.ones((299, 8), "float32")), "300 texts and 299 vectors"),
         (_array(np.array([{}])), "cannot read .*vectors.npy"),
