@@ -40,6 +40,15 @@ NER = """\
 去 O
 北京 B-地
 """
+SPEECH = """\
+她 r
+在 v
+北京 ns
+
+我们\tr
+学习\tv
+语言\tn
+"""
 NESTED = "".join(
     json.dumps(row, ensure_ascii=False) + "\n"
     for row in (
