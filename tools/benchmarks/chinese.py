@@ -197,6 +197,15 @@ WORDS = {
     "the norm as one oneDNN operation": "归一化作为一个 oneDNN 算子",
     "rows x tokens": "行数 x token 数",
     "graph": "计算图",
+    # Linear attention.
+    "causal": "因果",
+    "peak": "峰值",
+    "slope from 512 to 65,536 tokens": "512 至 65,536 个 token 的斜率",
+    "time": "时间",
+    "two base layers on 65,536 tokens, libraries included": (
+        "两个 base 层，65,536 个 token，包括各个库"
+    ),
+    "standard deviation of queries and keys": "查询和键的标准差",
     # Jobs of many processes, loaders, scripts.
     "ms of a core for each text": "每条文本占一个核的 ms",
     "start": "启动",
@@ -219,6 +228,7 @@ KEPT = {
     *("AMD", "AMX", "BERT", "EPYC", "Face", "FastAPI", "GB", "GPT", "Grain", "Hugging"),
     *("Keras-Hub", "MB", "ONNX", "OpenVINO", "RoFormer", "Runtime", "Sim", "XLA"),
     *("TensorFlow", "Zen", "bert4keras", "bfloat16", "float32", "ms", "tokens/s"),
+    *("cosine", "linear", "performer", "softmax"),
     *("roformer_keras", "transformers", "texts/s", "rows/s", "lines/s", "reviews/s"),
 }
 _RULES = (
@@ -231,6 +241,7 @@ _RULES = (
     (r"([\d,]+) tokens?", r"\1 个 token"),
     (r"([\d,]+) texts? of (\d+) tokens", r"\1 条 \2 个 token 的文本"),
     (r"([\d,]+) texts?", r"\1 条文本"),
+    (r"([\d,]+) features", r"\1 个特征"),
     (r"(\d+) threads?", r"\1 个线程"),
     (r"(\d+) process(?:es)?", r"\1 个进程"),
 )
