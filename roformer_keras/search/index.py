@@ -373,8 +373,8 @@ def check_graph(folder: str | os.PathLike, trust: bool) -> Path:
     path = Path(folder) / GRAPH
     if not path.is_file():
         raise SourceError(
-            f"approximate search needs the graph of an index, there is no {path}: make "
-            "the index again, with a graph for approximate search"
+            f"approximate search needs the graph of an index, there is no {path}",
+            hint=Hint("make the index again with {approximate:True} {overwrite:True}"),
         )
     if not trust:
         raise ConfigurationError(

@@ -36,7 +36,12 @@ from roformer_keras.server.models import ServedModel
 from roformer_keras.server.options import ServerOptions
 from roformer_keras.server.protection import Guard
 from roformer_keras.server.queue import Kind, ModelQueue
-from roformer_keras.server.requests import ROUTES, Route, request_model
+from roformer_keras.server.requests import (
+    ROUTES,
+    Route,
+    explain_invalid,
+    request_model,
+)
 from roformer_keras.verbs.embed import Embed
 from roformer_keras.verbs.search import Rerank
 from roformer_keras.verbs.verb import Verb
@@ -126,7 +131,7 @@ class _Routes:
         model = self._model
         app.add_exception_handler(Refusal, _answer_refusal)
         app.add_exception_handler(RoFormerError, _answer_refusal)
-        app.add_exception_handler(RequestValidationError, _answer_invalid)
+        app.add_exception_handler(RequestValidationError, self._answer_invalid)
         app.add_exception_handler(HTTPException, _answer_http)
         app.add_exception_handler(Exception, _answer_fault)
         app.get("/health")(self.health)
@@ -343,6 +348,19 @@ class _Routes:
             yield events.usage(tokens, len(ids))
         yield events.end()
 
+    async def _answer_invalid(self, request, error: RequestValidationError):
+        first = error.errors()[0]
+        if first["type"] == "json_invalid" or first["loc"] == ("body",):
+            text = (
+                "the body must be a JSON object, sent with the header Content-Type: "
+                "application/json"
+            )
+        else:
+            route = self.direct.get(request.url.path)
+            fields = route.request.model_fields if route else ()
+            text = explain_invalid(error.errors(), fields)
+        return await _answer_refusal(request, Refusal(422, text))
+
     def _check_model(self, name):
         if name is not None and name not in self.names:
             names = " or ".join(map(repr, self.names))
@@ -478,23 +496,6 @@ async def _answer_http(request, error: HTTPException):
     return await _answer_refusal(
         request, Refusal(error.status_code, text, error.headers)
     )
-
-
-async def _answer_invalid(request, error: RequestValidationError):
-    """Says which field breaks which rule."""
-    first = error.errors()[0]
-    if first["type"] == "json_invalid" or first["loc"] == ("body",):
-        return await _answer_refusal(
-            request,
-            Refusal(
-                422,
-                "the body must be a JSON object, sent with the header Content-Type: "
-                "application/json",
-            ),
-        )
-    field = ".".join(str(part) for part in first["loc"][1:]) or "the body"
-    text = f"{field:.80}: {first['msg']:.200}"
-    return await _answer_refusal(request, Refusal(422, text))
 
 
 async def _answer_fault(request, error: Exception):

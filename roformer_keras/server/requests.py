@@ -1,8 +1,10 @@
 """Requests: pydantic models made from the options of verbs."""
 
 import dataclasses
+import difflib
+import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
@@ -19,6 +21,15 @@ from roformer_keras.verbs.writing import Generate, Paraphrase
 
 # Bounds of a field of settings, and pydantic's names of them.
 _BOUNDS = {"minimum": "ge", "maximum": "le", "above": "gt", "below": "lt"}
+# Words of pydantic, and those of JSON.
+_WORDS = (
+    ("^Field required$", "must be given"),
+    (r"a valid (list|tuple)\b", "a list"),
+    (r"a valid string\b", "a text"),
+    (r"a valid (\w+), unable .*", r"a \1"),
+    ("^Input should be a (?=integer)", "must be an "),
+    ("^Input should be", "must be"),
+)
 _SOURCE = ("source", "config", "vocabulary", "batch_tokens", "batch_size", "engine")
 
 
@@ -179,6 +190,26 @@ def request_model(kind: type[Verb], route: Route) -> type[BaseModel]:
     return pydantic.create_model(
         f"{kind.__name__}Request", __base__=route.base, **fields
     )
+
+
+def explain_invalid(errors: Sequence[Mapping], fields: Collection[str]) -> str:
+    """Says which field of a request breaks which rule.
+
+    Args:
+        errors: of pydantic.
+        fields: of the route.
+    """
+    unknown = [error for error in errors if error["type"] == "extra_forbidden"]
+    error = (unknown or errors)[0]
+    field = ".".join(map(str, error["loc"][1:]))[:80] or "the body"
+    if unknown:
+        near = difflib.get_close_matches(field, fields, n=1)
+        hint = f"did you mean {near[0]}?" if near else "see /openapi.json"
+        return f"{field}: this route has no such field: {hint}"
+    text = error["msg"]
+    for theirs, ours in _WORDS:
+        text = re.sub(theirs, ours, text)
+    return f"{field}: {text:.200}"
 
 
 def _type(field, default):

@@ -166,7 +166,8 @@ def test_a_missing_library_is_named_first(here, monkeypatch, capsys):
 def test_a_graph_that_is_missing_or_not_trusted_is_named_first(here, capsys):
     command = ("search", "index", "--text", "今", "--approximate")
     code, _, err = run_main(*command, "--source", SIM, capsys=capsys)
-    assert (code, "there is no index/neighbours.faiss" in err) == (2, True), err
+    message = "no index/neighbours.faiss: make the index again with --approximate --ov"
+    assert (code, message in err) == (2, True), err
     open("index/neighbours.faiss", "w").close()
     code, _, err = run_main(*command, capsys=capsys)
     assert (code, "only if you trust who wrote it" in err) == (2, True), err

@@ -6,6 +6,49 @@ import pytest
 from pydantic import ValidationError
 
 from roformer_keras.server.openai import Completions, Embeddings
+from roformer_keras.server.requests import ROUTES, explain_invalid, request_model
+from roformer_keras.verbs.embed import Embed, Similarity
+from roformer_keras.verbs.writing import Paraphrase
+
+# Route, body, and what is said of it.
+INVALID = [
+    (Embed, {}, "input: must be given"),
+    (
+        Embed,
+        {"inputs": "今"},
+        "inputs: this route has no such field: did you mean input?",
+    ),
+    (
+        Embed,
+        {"input": "今", "qqq": 1},
+        "qqq: this route has no such field: see /openapi.j",
+    ),
+    (Embed, {"input": "今", "dimensions": "x"}, "dimensions: must be an integer"),
+    (Embed, {"input": "今", "model": 3}, "model: must be a text"),
+    (
+        Embed,
+        {"input": "今", "encoding_format": "x"},
+        "encoding_format: must be 'float' or",
+    ),
+    (Similarity, {"pairs": ["今", "天"]}, "pairs.0: must be a list"),
+    (Similarity, {"pairs": "今"}, "pairs: must be a list"),
+    (Paraphrase, {"texts": "今"}, "texts: must be a list"),
+    (Paraphrase, {"texts": ["今"], "n": 0}, "n: must be greater than or equal to 1"),
+    (Paraphrase, {"texts": ["今"], "max_new_tokens": 1}, "did you mean max_tokens?"),
+]
+
+
+@pytest.mark.parametrize(("verb", "content", "message"), INVALID)
+def test_an_invalid_field_is_named_in_words_of_json(verb, content, message):
+    model = request_model(verb, ROUTES[verb])
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(content)
+    # As FastAPI gives them.
+    errors = [{**e, "loc": ("body", *e["loc"])} for e in caught.value.errors()]
+    text = explain_invalid(errors, model.model_fields)
+    assert message in text
+    assert "Input" not in text and "valid" not in text
+
 
 TOKEN_IDS = (
     "must be a text or a list of texts, got token ids: send the texts, as LangChain's "
