@@ -5,6 +5,7 @@ import configparser
 import contextlib
 import io
 import json
+import os
 import re
 import shutil
 import socket
@@ -98,26 +99,53 @@ def test_the_errors_of_nginx_have_the_form_of_the_servers():
     assert "4 MiB" in answers[0][2]
 
 
-NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+CADDY_BLOCK = re.search(r"^embeddings.example.com \{.*?^\}", PAGE, re.M | re.S)[0]
 
 
-@pytest.mark.skipif(NGINX is None, reason="needs nginx")
-def test_nginx_answers_json_where_the_server_does_not(tmp_path):
-    port, dead = free_port(), free_port()
-    text = block("nginx").replace("127.0.0.1:8000", f"127.0.0.1:{dead}")
+def test_the_errors_of_caddy_have_the_form_of_the_servers():
+    body = re.search(r"respond `(.*)`", CADDY_BLOCK)[1]
+    content = json.loads(re.sub(r"\{http\.error\.\w+\}", "", body))
+    assert content == Refusal(502, content["error"]["message"]).content
+
+
+def nginx(program, folder, port, server):
+    """The command that starts nginx with the file of the page, without TLS."""
+    text = block("nginx").replace("127.0.0.1:8000", server)
     text = text.replace("listen 443 ssl", f"listen 127.0.0.1:{port}")
     text = re.sub(r" *ssl_certificate.*\n", "", text)
     paths = "".join(
-        f"{name}_temp_path {tmp_path};"
+        f"{name}_temp_path {folder};"
         for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
     text = f"events {{}} http {{ access_log off; {paths}\n{text} }}"
-    (tmp_path / "nginx.conf").write_text(f"daemon off; pid {tmp_path}/pid;\n{text}")
-    log = tmp_path / "error.log"
-    words = [NGINX, "-e", log, "-p", tmp_path, "-c", tmp_path / "nginx.conf"]
-    process = subprocess.Popen(words)
+    (folder / "conf").write_text(f"daemon off; pid {folder}/pid;\n{text}")
+    return [program, "-e", folder / "log", "-p", folder, "-c", folder / "conf"]
+
+
+def caddy(program, folder, port, server):
+    """The command that starts Caddy with the file of the page, without TLS."""
+    text = CADDY_BLOCK.replace("127.0.0.1:8000", server)
+    text = text.replace("embeddings.example.com", f"http://127.0.0.1:{port}")
+    text = f"{{\n admin off\n auto_https off\n}}\n{text}"
+    (folder / "conf").write_text(text)
+    return [program, "run", "--config", folder / "conf", "--adapter", "caddyfile"]
+
+
+@pytest.mark.parametrize(
+    ("proxy", "cases"), [(nginx, [(10, 502), (5 * 2**20, 413)]), (caddy, [(10, 502)])]
+)
+def test_a_proxy_answers_json_where_the_server_does_not(proxy, cases, tmp_path):
+    program = shutil.which(proxy.__name__)
+    if program is None:
+        pytest.skip(f"needs {proxy.__name__}")
+    port, nobody = free_port(), f"127.0.0.1:{free_port()}"
+    process = subprocess.Popen(
+        proxy(program, tmp_path, port, nobody),
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
     try:
-        for size, status in ((10, 502), (5 * 2**20, 413)):
+        for size, status in cases:
             answer = post(port, b"x" * size)
             assert answer.status_code == status
             assert answer.headers["Content-Type"] == "application/json"
@@ -139,7 +167,7 @@ def post(port, body):
         with contextlib.suppress(httpx.ConnectError):
             return httpx.post(f"http://127.0.0.1:{port}/v1/embeddings", content=body)
         time.sleep(0.1)
-    raise AssertionError("nginx has not started")
+    raise AssertionError("the proxy has not started")
 
 
 def test_the_page_names_one_version_in_one_place():
