@@ -6,7 +6,6 @@ INDEX/index.json        the model that has made the vectors; written last
 INDEX/neighbours.faiss  a graph for approximate search; only where it was asked for
 """
 
-import inspect
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -308,16 +307,9 @@ def known_source(folder: str | os.PathLike) -> str:
 
 
 def encoder_of(model: Any, max_length: int | None = None) -> Callable[[list[str]], Any]:
-    """A function from texts to vectors.
-
-    Args:
-        model: as `VectorIndex` takes it.
-        max_length: int or None. Of `encode`; a task has its own.
-    """
+    """A function from texts to vectors, by an `encode` of texts of such a length."""
     if hasattr(model, "encode") and not isinstance(model, str):
-        options: dict[str, Any] = {"verbose": 0}
-        if max_length and "max_length" in inspect.signature(model.encode).parameters:
-            options["max_length"] = max_length
+        options = {"verbose": 0} | ({"max_length": max_length} if max_length else {})
         return lambda texts: model.encode(texts, **options)
     # A network is a function of ids, not of texts.
     if not callable(model) or hasattr(model, "compute_output_shape"):

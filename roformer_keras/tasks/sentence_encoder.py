@@ -50,7 +50,7 @@ from roformer_keras.tasks.measures import (
     NumberMeasure,
     nearest_rows,
 )
-from roformer_keras.tasks.task import TextTask
+from roformer_keras.tasks.task import MAX_LENGTH, TextTask
 from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.tasks.vector import TextVector
 from roformer_keras.text.tokenizer import RoFormerTokenizer
@@ -372,7 +372,12 @@ class RoFormerSentenceEncoder(TextTask):
 
     @takes_other_names
     def encode(
-        self, texts: Texts, *, normalize: bool = True, **kwargs: Any
+        self,
+        texts: Texts,
+        *,
+        normalize: bool = True,
+        max_length: int | None = None,
+        **kwargs: Any,
     ) -> np.ndarray | Iterator[np.ndarray]:
         """A vector for each text.
 
@@ -380,6 +385,7 @@ class RoFormerSentenceEncoder(TextTask):
             texts: a str, texts of any container, one a row, or an iterator of them.
             normalize: bool. Whether vectors are of length 1, so that products are
                 cosines.
+            max_length: int. Tokens to which texts are cut; the model's if not given.
             kwargs: as in `predict`.
 
         Returns:
@@ -387,7 +393,10 @@ class RoFormerSentenceEncoder(TextTask):
             iterator an iterator of the vectors.
         """
         if isinstance(texts, str):
-            return self.encode([texts], normalize=normalize, **kwargs)[0]
+            options = {"normalize": normalize, "max_length": max_length, **kwargs}
+            return self.encode([texts], **options)[0]
+        length = self.max_length if max_length is None else max_length
+        check_integer("max_length", length, minimum=4, maximum=MAX_LENGTH)
 
         def collect(vectors, rows):
             vectors = np.stack(vectors)
@@ -398,7 +407,7 @@ class RoFormerSentenceEncoder(TextTask):
             lambda vectors, *_: vectors.astype("float32"),
             collect,
             model=self.vectors,
-            make_rows=super().make_rows,
+            make_rows=lambda rows: Rows(self.text_tokenizer(), rows, length),
             text_counts=(1,),
             **kwargs,
         )

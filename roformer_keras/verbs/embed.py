@@ -34,6 +34,7 @@ class VectorVerb(ReadingVerb):
         """A function from a list of texts to their vectors."""
         options |= {"verbose": 0, **self.computing}
         if loaded.tuned is not None:
+            options["max_length"] = self.max_length
             return lambda texts: loaded.model.encode(texts, **options)
         options["max_length"] = self.max_length or 512
         if loaded.name == "RoFormerBackbone":

@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 from common import CHARACTER, SIM, write_lines
 
-from roformer_keras import RoFormerSim, RoFormerTextClassifier, search
+from roformer_keras import (
+    RoFormerSentenceEncoder,
+    RoFormerSim,
+    RoFormerTextClassifier,
+    search,
+)
 from roformer_keras.cli import main
 from roformer_keras.export import ServedEncoder, export_model
+from roformer_keras.server.models import ServedModel
 
 pytestmark = pytest.mark.slow
 TEXTS = ["今天天气不错", "学而时习之，不亦说乎？", "床前明月光", "他在北京工作"] * 8
@@ -49,12 +55,18 @@ def test_a_command_finds_what_all_cosines_find(folder, model, capsys):
     ]
 
 
-def test_queries_are_cut_as_the_texts_of_the_index_were(tmp_path, model, capsys):
+@pytest.mark.parametrize("is_tuned", [False, True])
+def test_queries_are_cut_as_the_texts_of_the_index_were(is_tuned, tmp_path, capsys):
+    source, model = SIM, RoFormerSim.from_preset(SIM)
+    if is_tuned:
+        source = tmp_path / "encoder"
+        RoFormerSentenceEncoder.from_preset(CHARACTER).save_to_preset(source)
+        model = RoFormerSentenceEncoder.from_preset(source)
     # Longer than the texts by which a model is known.
     texts = [text * 6 for text in TEXTS[:8]]
     file = write_lines(tmp_path / "a.txt", texts)
     index = str(tmp_path / "a.index")
-    words = ["index", str(file), "-o", index, "--quiet", "--source", str(SIM)]
+    words = ["index", str(file), "-o", index, "--quiet", "--source", str(source)]
     assert main([*words, "--max-length", "24"]) == 0
     capsys.readouterr()
     vectors = model.encode(texts, max_length=24, verbose=0)
@@ -69,6 +81,10 @@ def test_queries_are_cut_as_the_texts_of_the_index_were(tmp_path, model, capsys)
     assert found[0] < 0.999
     hit = search.VectorIndex(index, model).search(texts[0], 1)[0]
     assert hit.score == pytest.approx(1, abs=1e-5)
+    served = ServedModel(source)
+    served.open_index(index)
+    answer = served.verbs["search"].use(served._loaded).answer([(texts[0],)], [0])
+    assert answer["results"][0][0]["score"] == pytest.approx(1, abs=1e-5)
 
 
 def test_another_model_than_that_of_the_index_is_refused(folder, capsys):
