@@ -51,7 +51,7 @@ from roformer_keras.text.characters import (
     normalise_with_origins,
 )
 from roformer_keras.text.joining import join_tokens
-from roformer_keras.text.truncation import join, join_rows
+from roformer_keras.text.truncation import begin, join, join_rows
 from roformer_keras.text.words import default_segmenter
 
 _MASK_TOKEN = re.compile(r"(\[MASK\])")
@@ -426,9 +426,10 @@ class RoFormerTokenizer:
 
         Source: bert4keras 0.11.5, `Tokenizer.encode`.
         """
-        tokens = self._as_tokens(first, keep_mask)
-        others = None if second is None else self._as_tokens(second, keep_mask)
-        tokens, others = join(tokens, others, max_length, truncate_from)
+        limits = max_length, truncate_from
+        tokens_of = functools.partial(self._as_tokens, keep_mask, *limits)
+        others = None if second is None else tokens_of(second)
+        tokens, others = join(tokens_of(first), others, *limits)
         return self._as_ids(tokens + others), [0] * len(tokens) + [1] * len(others)
 
     def __call__(
@@ -472,8 +473,9 @@ class RoFormerTokenizer:
             )
         if padding == "max_length" and max_length is None:
             raise ConfigurationError("padding='max_length' needs max_length, got None")
-        tokens_of = functools.partial(self._as_tokens, keep_mask=keep_mask)
-        rows = join_rows(tokens_of, texts, pairs, max_length, truncate_from)
+        limits = max_length, truncate_from
+        tokens_of = functools.partial(self._as_tokens, keep_mask, *limits)
+        rows = join_rows(tokens_of, texts, pairs, *limits)
         first_ends = np.array([len(first) for first, _ in rows], int)[:, None]
         ends = first_ends + np.array([len(second) for _, second in rows], int)[:, None]
         length = int(ends.max(initial=0))
@@ -486,8 +488,8 @@ class RoFormerTokenizer:
         segment_ids = ((columns >= first_ends) & is_token).astype("int32")
         batch = {"token_ids": token_ids, "segment_ids": segment_ids}
         if return_offsets:
-            spans_of = functools.partial(self.offsets, keep_mask=keep_mask)
-            rows = join_rows(spans_of, texts, pairs, max_length, truncate_from)
+            spans_of = functools.partial(self._as_spans, keep_mask, *limits)
+            rows = join_rows(spans_of, texts, pairs, *limits)
             batch["offsets"] = np.zeros((len(rows), length, 2), "int32")
             batch["offsets"][is_token] = np.reshape(_flatten(rows), (-1, 2))
         return batch
@@ -495,9 +497,16 @@ class RoFormerTokenizer:
     def _as_ids(self, tokens):
         return list(map(self._ids.get, tokens, itertools.repeat(self.unk_id)))
 
-    def _as_tokens(self, text, keep_mask):
+    def _as_spans(self, keep_mask, max_length, truncate_from, text):
+        spans_of = functools.partial(self.offsets, keep_mask=keep_mask)
+        if not isinstance(text, str):
+            return spans_of(text)
+        return begin(spans_of, text, max_length, truncate_from, self.level)
+
+    def _as_tokens(self, keep_mask, max_length, truncate_from, text):
         if isinstance(text, str):
-            return self.tokenize(text, keep_mask=keep_mask)
+            tokens_of = functools.partial(self.tokenize, keep_mask=keep_mask)
+            return begin(tokens_of, text, max_length, truncate_from, self.level)
         if isinstance(text, list | tuple) and all(isinstance(t, str) for t in text):
             return list(text)
         raise ConfigurationError(

@@ -1,7 +1,34 @@
 """One input of two sequences, truncated together."""
 
+import re
+
 from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError
+
+
+# Up to a character before which a text may be cut in two: the tokens of the first part
+# do not depend on the rest. Jieba looks up ideographs in its dictionary with others.
+_LAST_BREAK = {
+    "character": re.compile("(?s).*(?=[ \n\t，。\u4e00-\u9fff])"),
+    "word": re.compile("(?s).*(?=[ \n\t，。])"),
+}
+
+
+def begin(sequence_of, text, max_length, truncate_from, level):
+    """The tokens or spans of a text; of a long one only as many as truncation needs.
+
+    Args:
+        sequence_of: function of a str; its first and last element are `[CLS]`, `[SEP]`.
+    """
+    if is_integer(max_length) and truncate_from in ("right", -2):
+        size = 4 * (needed := max_length + 1)
+        while size < len(text):
+            if found := _LAST_BREAK[level].match(text, size // 2, size):
+                sequence = sequence_of(text[: found.end()])
+                if len(sequence) >= needed:
+                    return sequence
+            size *= 2
+    return sequence_of(text)
 
 
 def join(first, second, max_length, truncate_from):
@@ -35,6 +62,7 @@ def _truncated_sizes(first, second, budget):
 
 
 def join_rows(sequence_of, texts, pairs, *limits):
+    """The rows of `join`, of texts and of their pairs or None."""
     seconds = (second if second is None else sequence_of(second) for second in pairs)
     rows = zip(map(sequence_of, texts), seconds, strict=True)
     return [join(first, second, *limits) for first, second in rows]

@@ -22,6 +22,7 @@ from roformer_keras.io.vocabulary import vocabulary_level
 from roformer_keras.text import characters
 from roformer_keras.text import words as segmentation
 from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.text.truncation import join
 from tools.reference.tokenizer import answer_questions
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "tokenizer"
@@ -39,6 +40,11 @@ TEXTS = st.text(
         st.sampled_from("今天北京不错aAbB1９ İΣςが한々〇￥#.'\x0b\u200b\u0301\ufffd"),
     ),
     max_size=30,
+)
+# Words of several tokens, of which one or more are unknown together with what follows.
+RUNS = st.one_of(
+    st.text(st.sampled_from("bbssBΣ\u0301"), min_size=6, max_size=16),
+    st.sampled_from([" ", "，", "。", "\n", "今天", "北京", ""]),
 )
 
 
@@ -217,6 +223,46 @@ def test_offsets_of_pairs_are_truncated_as_their_tokens():
     # [CLS] 今 天 天 -> 今 天 [SEP] 我 爱 [SEP], with its spans.
     assert batch["offsets"][0, :, 0].tolist() == [0, 0, 1, 0, 0, 1, 0]
     assert batch["offsets"][0, :, 1].tolist() == [0, 1, 2, 0, 1, 2, 0]
+
+
+@both_levels
+@settings(max_examples=100)
+@given(st.lists(RUNS, min_size=8, max_size=20), st.integers(1, 9), st.booleans())
+def test_a_long_text_is_read_only_as_far_as_needed(level, parts, most, has_pair):
+    encoder, text = TOKENIZERS[level], "".join(parts) * 3
+    pair = text[::-1] if has_pair else None
+    whole = [encoder.tokenize(one) for one in (text, pair) if one is not None]
+    spans = [encoder.offsets(one) for one in (text, pair) if one is not None]
+    # Lists of tokens are not shortened before they are joined.
+    try:
+        expected = encoder.encode(*whole, max_length=most)
+    except ConfigurationError:
+        return
+    assert encoder.encode(text, pair, max_length=most) == expected
+    batch = encoder(
+        [text], pair and [pair], max_length=most, return_offsets=True, padding="longest"
+    )
+    assert batch["token_ids"][0].tolist() == expected[0]
+    first, second = join(spans[0], spans[1] if has_pair else None, most, "right")
+    assert batch["offsets"][0].tolist() == [list(span) for span in first + second]
+
+
+@both_levels
+def test_the_end_of_a_long_text_is_not_read(level, monkeypatch):
+    encoder, lengths = TOKENIZERS[level], []
+    whole = encoder.tokenize
+
+    def tokenize(text, **options):
+        lengths.append(len(text))
+        return whole(text, **options)
+
+    monkeypatch.setattr(encoder, "tokenize", tokenize)
+    for text in ("今天，" * 100_000, "ab " * 100_000):
+        assert len(encoder.encode(text, max_length=64)[0]) == 64
+    # Where a text has no place to cut it, it is read whole.
+    encoder.encode("a" * 10_000, max_length=64)
+    assert all(length < 600 for length in lengths[:-1]), lengths
+    assert lengths[-1] == 10_000
 
 
 def test_an_empty_batch_is_empty():
