@@ -2,9 +2,11 @@
 
 A model computes one thing at a time. Texts that arrive meanwhile are its next batch:
 one of each request, and then the next of each, so that many texts of a request leave
-room for others. What takes long is done in steps, in a separate thread which gives way
-to others after each: a batch of texts that are written, and each token of a text
-that is streamed. Batches of texts that are only read come between those steps.
+room for others. A short request is not computed together with texts of a long one, and
+while there are such, the long one has less in a batch. What takes long is done in
+steps, in a separate thread which gives way to others after each: a batch of texts that
+are written, and each token of a text that is streamed. Batches of texts that are only
+read come between those steps.
 
 No text is computed that nobody waits for any more, and a batch that is written ends at
 its next step. If a batch of several requests fails, each of them is computed alone.
@@ -16,6 +18,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +36,9 @@ MAX_STREAMS = 16
 MAX_WRITERS, MAX_LONG_WRITERS = 4, 2
 # New tokens for one text of a batch, of which it is long.
 LONG = 512
+# While short requests come, and for so many seconds after, a batch of the texts of
+# long ones has one of so many parts of the tokens that it could have.
+FEW_FOR, FEW = 1.0, 4
 
 
 class Kind(NamedTuple):
@@ -57,6 +63,12 @@ class Abandoned(Exception):
     """Nobody waits any more for what is computed."""
 
 
+class _Request:
+    """A client's texts; `is_long` once one batch did not end them."""
+
+    is_long = False
+
+
 @dataclasses.dataclass(eq=False)
 class _Entry:
     """A text that waits for its answer."""
@@ -66,7 +78,7 @@ class _Entry:
     tokens: int
     found: asyncio.Future
     arrived: float
-    request: object
+    request: _Request
 
 
 class ModelQueue:
@@ -99,6 +111,9 @@ class ModelQueue:
         self._entries: collections.deque[_Entry] = collections.deque()
         self._batches: list[list[_Entry]] = []
         self._has_others = False
+        # Whether the last batch was of short requests, next to which long ones waited,
+        # and when there was the last of these.
+        self._is_short, self._short_came = False, -math.inf
         self._arrived = asyncio.Event()
         self._streams = asyncio.Semaphore(MAX_STREAMS)
         self._turns = Turns()
@@ -125,7 +140,7 @@ class ModelQueue:
             Refusal: too many wait. Whatever the function of `kind` raises.
         """
         loop, arrived = asyncio.get_running_loop(), time.monotonic()
-        request = object()
+        request = _Request()
         with self._room(len(texts)):
             entries = [
                 _Entry(kind, text, count, loop.create_future(), arrived, request)
@@ -233,26 +248,55 @@ class ModelQueue:
             if not entry.found.done():
                 entries.append((numbers[entry.request], entry))
                 numbers[entry.request] += 1
+        in_turn = [entry for _, entry in sorted(entries, key=itemgetter(0))]
+        batch = self._first_of(in_turn, self._max_tokens)
+        if batch and not batch[0].kind.written:
+            batch = self._apart(batch, in_turn, numbers)
+        taken = set(map(id, batch))
+        self._entries = collections.deque(
+            entry for _, entry in entries if id(entry) not in taken
+        )
+        return batch
+
+    def _first_of(self, entries, max_tokens):
+        """As many of the first texts of one kind as are computed together."""
         batch: list[_Entry] = []
         rows = tokens = 0
-        for _, entry in sorted(entries, key=itemgetter(0)):
+        for entry in entries:
             kind = entry.kind
             if batch:
                 fits = (
                     kind.key == batch[0].kind.key
                     and rows + kind.rows <= self._max_batch
-                    and tokens + entry.tokens <= self._max_tokens
+                    and tokens + entry.tokens <= max_tokens
                 )
             else:
                 fits = self._may_begin(kind)
             if fits:
                 batch.append(entry)
                 rows, tokens = rows + kind.rows, tokens + entry.tokens
-        taken = set(map(id, batch))
-        self._entries = collections.deque(
-            entry for _, entry in entries if id(entry) not in taken
-        )
         return batch
+
+    def _apart(self, batch, entries, numbers):
+        """Of a batch to read, the short requests, or in turn with them the long ones.
+
+        A short request is not computed together with the many texts of another, and
+        waits for few of them: while short ones come, there are fewer in a batch.
+        """
+        for request, count in collections.Counter(one.request for one in batch).items():
+            request.is_long |= count < numbers[request]
+        short = [entry for entry in batch if not entry.request.is_long]
+        if len(short) == len(batch):
+            return batch
+        if short:
+            self._short_came = time.monotonic()
+        self._is_short = bool(short) and not self._is_short
+        if self._is_short:
+            return short
+        if time.monotonic() > self._short_came + FEW_FOR:
+            return batch
+        others = [entry for entry in entries if entry.request.is_long]
+        return self._first_of(others, self._max_tokens // FEW)
 
     def _may_begin(self, kind):
         """True unless texts of a kind wait until others have been written.

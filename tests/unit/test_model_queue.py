@@ -52,8 +52,8 @@ def test_texts_of_several_requests_are_computed_together():
 
     answered = run(test, observe=sizes.append)
     assert answered == [["A", "B"], ["C"], ["d"], ["E", "F"]]
-    # Four are a batch, though a request has another one.
-    assert sizes == [4, 1, 1]
+    # Four would fit; one of these has another text, and waits for it.
+    assert sizes == [3, 1, 2]
 
 
 def test_texts_wait_for_others_if_there_were_others():
@@ -80,6 +80,39 @@ def test_rows_and_tokens_bound_a_batch():
     assert sizes == [2, 2, 1, 3, 1, 1]
 
 
+def test_a_short_request_waits_for_few_of_many_texts():
+    begun, go_on, batches = threading.Event(), threading.Event(), []
+
+    def note(items):
+        batches.append(items)
+        begun.set()
+        go_on.wait(5)
+        return items
+
+    async def test(queue):
+        kind = Kind("note", note)
+        asking = [asyncio.create_task(queue.answer(["m"] * 12, kind, [20] * 12))]
+        await asyncio.to_thread(begun.wait, 5)
+        asking += [
+            asyncio.create_task(queue.answer([text], kind, [20])) for text in "ab"
+        ]
+        await asyncio.sleep(0)
+        go_on.set()
+        await asking[1]
+        await queue.answer(["c"], kind, [20])
+        await asyncio.gather(*asking)
+
+    run(test, max_batch=8, size=20)
+    # Five have 100 tokens; one or less has a quarter of them, and those that come
+    # alone have their turn after each.
+    assert batches[:2] == [["m"] * 5, ["a", "b"]]
+    assert batches[2:] in (
+        [["m"], ["c"], *[["m"]] * 6],
+        [["c"], ["m"], *[["m"]] * 6],
+        [["m"], ["m"], ["c"], *[["m"]] * 5],
+    ), batches
+
+
 def test_nobody_computes_for_a_request_that_was_cancelled():
     blocked, begun = threading.Event(), threading.Event()
     seen = []
@@ -95,7 +128,7 @@ def test_nobody_computes_for_a_request_that_was_cancelled():
 
     async def test(queue):
         first = asyncio.create_task(queue.answer([1], Kind("block", block)))
-        await asyncio.to_thread(begun.wait)
+        await asyncio.to_thread(begun.wait, 5)
         gone = asyncio.create_task(queue.answer([2, 3], Kind("note", note)))
         stays = asyncio.create_task(queue.answer([4], Kind("note", note)))
         await asyncio.sleep(0)
@@ -128,7 +161,7 @@ def test_a_batch_is_broken_off_when_all_its_requests_are_cancelled(leaving):
 
         kind = Kind("write", write, written=3)
         tasks = [asyncio.create_task(queue.answer([i], kind)) for i in range(2)]
-        await asyncio.to_thread(begun.wait)
+        await asyncio.to_thread(begun.wait, 5)
         for task in tasks[:leaving]:
             task.cancel()
         await asyncio.sleep(0)
@@ -219,7 +252,7 @@ def test_nobody_waits_for_a_queue_that_is_closed():
 
         kind = Kind("write", write, written=1)
         computed = asyncio.create_task(queue.answer([1], kind))
-        await asyncio.to_thread(begun.wait)
+        await asyncio.to_thread(begun.wait, 5)
         await queue.close()
         with pytest.raises(asyncio.CancelledError):
             await computed
@@ -374,4 +407,5 @@ def test_many_texts_of_a_request_leave_room_for_others():
         assert await asyncio.gather(*tasks) == works
 
     run(test, wait=0)
-    assert batches == [[0, 1, 8, 9], [2, 3, 4, 5], [6]]
+    # Those that are alone do not wait for the many.
+    assert batches == [[0, 8, 9], [1, 2, 3, 4], [5, 6]]
