@@ -46,6 +46,7 @@ PARTS = {
     "step": ("finetune", ()),
     "long": ("long", ()),
     "serve": ("serve", ("--parts", "lines", "small", "fair", "--seconds", "2")),
+    "search": ("search", ("--rounds", "3")),
     "load": ("encode", ("--parts", "load")),
     "scripts": ("scripts", ()),
 }

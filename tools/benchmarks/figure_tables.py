@@ -299,6 +299,21 @@ def show_run(run, unit):
     return show(statistics.median(run["seconds"]) * (1000 if unit == "ms" else 1))
 
 
+def search_table(figures):
+    runs = figures["search"]["search"]
+    lines = [
+        [
+            name,
+            show(run["rate"]),
+            show_ratios(ratios(runs, name, "numpy")),
+            f"{run['recall']:.3f}",
+        ]
+        for name, run in runs.items()
+    ]
+    columns = ["searching", "queries/s", "times numpy", "recall"]
+    return markdown(columns, lines)
+
+
 class Table(NamedTuple):
     """A function of all figures, the parts that it needs, and the command."""
 
@@ -323,4 +338,5 @@ TABLES = {
     "long-texts": table_of_part(long_table, "long"),
     "serving-now": table_of_part(serving_table, "serve"),
     "serving-fair": table_of_part(fair_table, "serve"),
+    "searching": table_of_part(search_table, "search"),
 }
