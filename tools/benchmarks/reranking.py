@@ -4,9 +4,9 @@
 
 A query is a sentence in modern Chinese, the right text the same one in classical
 Chinese. The vectors of `roformer-sim-char` find the nearest classical sentences; a
-classifier of pairs, which starts from the same checkpoint, ranks these. It is trained
-on right pairs, and on the nearest wrong texts of each query. The queries are of books
-that neither model has seen.
+classifier of pairs, fine-tuned from the same checkpoint, ranks these. It is trained on
+right pairs, and on the nearest wrong texts of each query. The queries are of books that
+neither has seen.
 """
 
 import random
@@ -32,12 +32,14 @@ def main(arguments=None):
     parser.add_argument("--file", default=str(FILE), help="classical, modern, book")
     for name, count, about in (
         ("train", 8000, "pairs to train on"),
-        ("wrong", 3, "wrong texts for each of them"),
+        ("wrong", 2, "wrong texts for each of them"),
         ("epochs", 2, "of the training"),
         ("queries", 500, "held-out queries"),
+        ("batch-size", 32, "pairs of an update"),
         ("top-k", 20, "texts of a query that are ranked again"),
     ):
         parser.add_argument(f"--{name}", type=int, default=count, help=about)
+    parser.add_argument("--learning-rate", type=float, default=3e-4)
     options = parser.parse_args(arguments)
     import keras
 
@@ -90,6 +92,7 @@ def nearest(model, queries, texts, top_k):
 def train(options):
     """The model of vectors, and the classifier of pairs."""
     from roformer_keras import RoFormerSim, RoFormerTextClassifier
+    from roformer_keras.optimizers import make_optimizer
 
     search = RoFormerSim.from_preset(MODEL)
     chosen = random.Random(1).sample(pairs_of(options.file, "train"), options.train)
@@ -103,10 +106,12 @@ def train(options):
         pairs += [(modern, text) for text in (right, *wrong)]
         labels += [1] + [0] * len(wrong)
     classifier = RoFormerTextClassifier.from_preset(
-        MODEL, classes=[0, 1], max_length=96, attention="bidirectional", dropout=0.1
+        MODEL, classes=[0, 1], max_length=96, pooling="mean"
     )
-    classifier.compile(optimizer="adam")
-    classifier.fit(pairs, labels, batch_size=32, epochs=options.epochs)
+    steps = options.epochs * -(-len(pairs) // options.batch_size)
+    schedule = [(steps // 10, 1.0), (steps, 0.0)]
+    classifier.compile(make_optimizer(options.learning_rate, schedule=schedule))
+    classifier.fit(pairs, labels, batch_size=options.batch_size, epochs=options.epochs)
     return search, classifier
 
 
