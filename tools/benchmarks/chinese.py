@@ -32,6 +32,14 @@ WORDS = {
     "against bert4keras": "与 bert4keras 相比",
     "against TensorFlow": "与 TensorFlow 相比",
     "peak memory": "内存峰值",
+    # Search.
+    "searching": "检索",
+    "queries/s": "条/s",
+    "times numpy": "numpy 的几倍",
+    "recall": "召回率",
+    "exact": "精确",
+    "approximate": "近似",
+    "one by one": "逐条",
     # Serving.
     "base size (12 layers, width 768), random weights: clients": (
         "base 规模（12 层，宽度 768），随机权重：客户端数"
@@ -228,7 +236,8 @@ KEPT = {
     *("AMD", "AMX", "BERT", "EPYC", "Face", "FastAPI", "GB", "GPT", "Grain", "Hugging"),
     *("Keras-Hub", "MB", "ONNX", "OpenVINO", "RoFormer", "Runtime", "Sim", "XLA"),
     *("TensorFlow", "Zen", "bert4keras", "bfloat16", "float32", "ms", "tokens/s"),
-    *("cosine", "linear", "performer", "softmax"),
+    *("cosine", "faiss", "linear", "numpy", "performer", "softmax"),
+    "sentence_transformers",
     *("roformer_keras", "transformers", "texts/s", "rows/s", "lines/s", "reviews/s"),
 }
 _RULES = (
