@@ -17,9 +17,15 @@ from tools.benchmarks import (
     generate,
     harness,
     scripts,
+    search,
+    serve,
+    texts,
     tokenization,
 )
 
+needs_texts = pytest.mark.skipif(
+    not texts.POEMS.exists(), reason="needs the texts that benchmarks read"
+)
 needs_bert4keras = pytest.mark.skipif(
     reference_folder() is None, reason="needs bert4keras"
 )
@@ -126,3 +132,23 @@ def test_tokenization(measure, tmp_path):
     ]
     figures = measure(tokenization, lines, *vocabularies)
     assert list(figures["word"]) == ["roformer_keras", "bert4keras"]
+
+
+@pytest.mark.weekly
+@needs_texts
+def test_serve(measure):
+    figures = measure(serve, "--parts", "lines", "fair", "--clients", "2")
+    (case,) = figures["lines"].values()
+    assert case["turns"].keys() == {"encode", "serve"}
+    for turns in figures["fair"].values():
+        assert turns.keys() == {"alone", "next to it"}
+        assert all(turn["count"] > 0 for turn in turns["next to it"])
+
+
+@pytest.mark.weekly
+@needs_texts
+def test_search(measure):
+    runs = measure(search)["search"]
+    assert runs.keys() == {*search.SIDES, "roformer_keras, one by one"}
+    exact = [name for name in runs if "approximate" not in name]
+    assert all(runs[name]["recall"] > 0.99 for name in exact)

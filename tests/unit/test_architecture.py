@@ -104,6 +104,21 @@ def test_imports_go_down():
     assert wrong == []
 
 
+def test_modules_that_are_imported_are_there():
+    """In functions too, which nothing may have called for long."""
+    missing = []
+    for folder in ("roformer_keras", "tests", "tools"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                name = getattr(node, "module", None) or ""
+                if name.split(".")[0] not in ("roformer_keras", "tools"):
+                    continue
+                module = ROOT.joinpath(*name.split("."))
+                if not (module.is_dir() or module.with_suffix(".py").is_file()):
+                    missing.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert missing == []
+
+
 def test_libraries_are_named_where_they_may_be():
     wrong = [
         f"{module} imports {name}"

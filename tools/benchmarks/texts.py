@@ -9,10 +9,8 @@ from pathlib import Path
 from roformer_keras.data import files
 from tools import DATA, ROOT
 
-FILES = [
-    DATA / "sentiment" / "sentiment.train.tsv.gz",
-    DATA / "poetry" / "tang_poems.jsonl.gz",
-]
+POEMS = DATA / "poetry" / "tang_poems.jsonl.gz"
+FILES = [DATA / "sentiment" / "sentiment.train.tsv.gz", POEMS]
 # Characters of the texts that are drawn.
 MIN_CHARACTERS, MAX_CHARACTERS = 5, 500
 
