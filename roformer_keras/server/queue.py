@@ -38,7 +38,7 @@ MAX_WRITERS, MAX_LONG_WRITERS = 4, 2
 LONG = 512
 # While short requests come, and for so many seconds after, a batch of the texts of
 # long ones has one of so many parts of the tokens that it could have.
-FEW_FOR, FEW = 1.0, 4
+FEW_FOR, FEW = 1.0, 8
 
 
 class Kind(NamedTuple):

@@ -103,7 +103,7 @@ def test_a_short_request_waits_for_few_of_many_texts():
         await asyncio.gather(*asking)
 
     run(test, max_batch=8, size=20)
-    # Five have 100 tokens; one or less has a quarter of them, and those that come
+    # Five have 100 tokens; one or less has an eighth of them, and those that come
     # alone have their turn after each.
     assert batches[:2] == [["m"] * 5, ["a", "b"]]
     assert batches[2:] in (
@@ -383,6 +383,10 @@ def test_only_a_few_are_written_at_a_time():
 
         works = [([name], Kind(name, write, written=1)) for name in range(6)]
         tasks = await waiting(queue, *works)
+        while len(begun) < MAX_WRITERS:
+            await asyncio.sleep(0.01)
+        # No other begins meanwhile.
+        await asyncio.sleep(0.05)
         assert len(begun) == MAX_WRITERS
         ended.set()
         await asyncio.gather(*tasks)
