@@ -87,12 +87,8 @@ class Asker(Side):
 
     def ask(self, port, short, long):
         """Milliseconds of short requests, next to long ones if there are any."""
-        times, is_over, asking, other = (
-            [],
-            threading.Event(),
-            client(port),
-            client(port),
-        )
+        times, is_over = [], threading.Event()
+        asking, other = client(port), client(port)
         end = time.perf_counter() + self.seconds
 
         def go_on():
@@ -111,6 +107,8 @@ class Asker(Side):
         if other.sock is not None:
             other.sock.shutdown(socket.SHUT_RDWR)
         thread.join()
+        asking.close()
+        other.close()
         times.sort()
         return {
             "p50": statistics.median(times),
