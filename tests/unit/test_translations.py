@@ -23,6 +23,11 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 FORMULA = re.compile(r"\$\$.+?\$\$|\$.+?\$", re.S)
 CODE_SPAN = re.compile(r"`[^`]+`")
 FIGURE = re.compile(r"\d+(?:[.,]\d+)*(?:e-?\d+)?")
+# Large numbers in words: 3.6 million is 360 万.
+LARGE = re.compile(r"(\d+(?:[.,]\d+)*) (million|万|亿)")
+SIZES = {"million": 10**6, "万": 10**4, "亿": 10**8}
+# Words in a formula, which are translated.
+WORDS = re.compile(r"\\text\{[^}]*\}")
 DATE = re.compile(rf"(\d+) ({'|'.join(calendar.month_name[1:])}) (\d{{4}})")
 
 
@@ -64,6 +69,9 @@ def marks_of(text):
         LINK.sub("]", text),
     )
     code = [re.sub(r"\s+", " ", span) for span in CODE_SPAN.findall(text)]
+    text = LARGE.sub(
+        lambda found: f"{float(found[1].replace(',', '')) * SIZES[found[2]]:.0f}", text
+    )
     return sorted(code + FIGURE.findall(CODE_SPAN.sub(" ", text)))
 
 
@@ -152,7 +160,9 @@ def compare_pages(page, read=read_page):
 
 
 def parts_of_cell(text):
-    formulas = {re.sub(r"\s+", " ", formula) for formula in FORMULA.findall(text)}
+    formulas = {
+        re.sub(r"\s+", " ", WORDS.sub("", formula)) for formula in FORMULA.findall(text)
+    }
     text = FORMULA.sub(" ", text)
     links = sorted(LINK.findall(text))
     return len(HEADING.findall(text)), links, formulas, set(marks_of(text))
@@ -193,7 +203,8 @@ def test_both_readmes_link_to_each_other():
 
 ENGLISH = """# Loading
 
-A file of 5 MB, read with `load`, see [Saving](saving.md#in-python) and [Keras](https://keras.io).
+A file of 5 MB and 3.6 million rows,
+read with `load`, see [Saving](saving.md#in-python) and [Keras](https://keras.io).
 
 ## In Python
 
@@ -207,7 +218,7 @@ load("a#b")  # a model
 """
 CHINESE = """# 加载
 
-用 `load` 读取 5 MB 的文件，见 [Keras](https://keras.io)
+用 `load` 读取 5 MB、360 万行的文件，见 [Keras](https://keras.io)
 和[保存](saving.zh.md#在-python-中)。
 
 ## Python
@@ -244,6 +255,7 @@ CHANGES = (
     ("#在-python-中", "#in-python", "Loading: links:"),
     ("https://keras.io", "https://keras.io/api", "Loading: links:"),
     ("5 MB", "6 MB", "Loading: marks: ['5'], in Chinese ['6']"),
+    ("360 万", "360", "Loading: marks: ['3600000'], in Chinese ['360']"),
     ("`load`", "`loads`", "Loading: marks:"),
     ("## Python", "新的一段。\n\n## Python", "Loading: paragraphs: 1, in Chinese 2"),
 )
