@@ -78,12 +78,13 @@ def test_the_tables_of_all_pages_are_those_of_the_figures():
 def test_a_chinese_page_has_chinese_tables(tmp_path):
     for cell, expected in (
         ("2.25x (1.29 to 2.25)", "2.25 倍（1.29 至 2.25）"),
-        ("4 layers of width 312, 32 tokens", "4 层，宽度 312，32 个 token"),
+        ("4 layers of width 312, 32 tokens", "4 层，隐藏维度 312，32 个 token"),
         (
             "update of a classifier, against bert4keras",
             "更新一次分类器，与 bert4keras 相比",
         ),
-        ("`paraphrase`, n=100", "`paraphrase`, n=100"),
+        ("`paraphrase`, n=100, texts/s", "`paraphrase`，n=100，条/s"),
+        ("`f(a, b)`, float32", "`f(a, b)`，float32"),
         ("1,362, 3,010", "1,362, 3,010"),
     ):
         assert chinese.translated(cell) == expected
@@ -94,7 +95,7 @@ def test_a_chinese_page_has_chinese_tables(tmp_path):
     page.write_text(PLACE.replace("all", "serving-peer"), encoding="utf-8")
     assert benchmark.main(["--table", "--pages", str(page)]) == 0
     lines = page.read_text(encoding="utf-8").splitlines()
-    assert lines[1].startswith("| 客户端数 | 本服务器，texts/s | ")
+    assert lines[1].startswith("| 客户端数 | 本服务器，条/s | ")
     assert lines[-2].startswith(
         "2026 年 11 月 26 日，AMD EPYC (Zen 3)，2 核：`python -m "
     )

@@ -19,6 +19,10 @@ WORDS = {
     "goal": "目标",
     "reached": "实测",
     "seconds": "秒",
+    "texts/s": "条/s",
+    "reviews/s": "条/s",
+    "rows/s": "行/s",
+    "lines/s": "行/s",
     "alone": "单独",
     "the same": "同上",
     "the same in bfloat16": "同上，bfloat16",
@@ -42,10 +46,10 @@ WORDS = {
     "one by one": "逐条",
     # Serving.
     "base size (12 layers, width 768), random weights: clients": (
-        "base 规模（12 层，宽度 768），随机权重：客户端数"
+        "base 规模（12 层，隐藏维度 768），随机权重：客户端数"
     ),
     "`roformer-sim-char` (4 layers, width 192): clients": (
-        "`roformer-sim-char`（4 层，宽度 192）：客户端数"
+        "`roformer-sim-char`（4 层，隐藏维度 192）：客户端数"
     ),
     "texts of a request": "每个请求的文本数",
     "texts of a batch": "每批文本数",
@@ -53,7 +57,7 @@ WORDS = {
     "model and texts": "模型和文本",
     "clients": "客户端数",
     "lines": "诗句",
-    "4 layers of width 312": "4 层，宽度 312",
+    "4 layers of width 312": "4 层，隐藏维度 312",
     "short request": "短请求",
     "long request": "长请求",
     "alone, p50, p99 in ms": "单独时的 p50、p99，ms",
@@ -97,9 +101,9 @@ WORDS = {
     "peak above TensorFlow alone, as a share of the weights": (
         "除 TensorFlow 本身以外的峰值，与权重大小之比"
     ),
-    "convert the zip to a preset folder": "把 zip 转换成预设文件夹",
+    "convert the zip to a preset folder": "把 zip 转换成 preset 文件夹",
     "base model (382 MB of weights) to a preset, `.keras` or `.weights.h5`": (
-        "base 模型（权重 382 MB）转换成预设、`.keras` 或 `.weights.h5`"
+        "base 模型（权重 382 MB）转换成 preset、`.keras` 或 `.weights.h5`"
     ),
     "to a bert4keras zip": "转换成 bert4keras 的 zip",
     "to safetensors, the only format that is built in memory": (
@@ -125,7 +129,7 @@ WORDS = {
     "a first `generate` of 112 tokens": "第一次 `generate`，112 个 token",
     "MB above the tiny model": "比极小的模型多出的 MB",
     "as a share of the weights and the keys of all tokens": (
-        "与权重加全部 token 的键值之比"
+        "与权重加全部 token 的 key 和 value 之比"
     ),
     "100 of RoFormer-Sim": "RoFormer-Sim 的 100 条",
     "a step of generation": "生成的一步",
@@ -139,7 +143,7 @@ WORDS = {
         "同上，bfloat16（bert4keras 没有）"
     ),
     "an epoch of 320 reviews from strings": "从字符串开始训练一轮 320 条评论",
-    "batches of 16": "批次大小 16",
+    "batches of 16": "批大小 16",
     "2.3x (2 turns: 2.27, 2.31)": "2.3 倍（2 次：2.27、2.31）",
     "4.8x (one turn)": "4.8 倍（一次）",
     "2.5x (one turn)": "2.5 倍（一次）",
@@ -213,7 +217,7 @@ WORDS = {
     "two base layers on 65,536 tokens, libraries included": (
         "两个 base 层，65,536 个 token，包括各个库"
     ),
-    "standard deviation of queries and keys": "查询和键的标准差",
+    "standard deviation of queries and keys": "query 和 key 的标准差",
     # Jobs of many processes, loaders, scripts.
     "ms of a core for each text": "每条文本占一个核的 ms",
     "start": "启动",
@@ -238,7 +242,7 @@ KEPT = {
     *("TensorFlow", "Zen", "bert4keras", "bfloat16", "float32", "ms", "tokens/s"),
     *("cosine", "faiss", "linear", "numpy", "performer", "softmax"),
     "sentence_transformers",
-    *("roformer_keras", "transformers", "texts/s", "rows/s", "lines/s", "reviews/s"),
+    *("roformer_keras", "transformers"),
 }
 _RULES = (
     (r"(\d[\d,.]*)x \((\S+) to (\S+)\)", r"\1 倍（\2 至 \3）"),
@@ -255,6 +259,8 @@ _RULES = (
     (r"(\d+) process(?:es)?", r"\1 个进程"),
 )
 _MARKS = {", ": "，", "; ": "；", ": ": "："}
+# Not those within code.
+_BETWEEN = re.compile("(, |; |: )(?=(?:[^`]*`[^`]*`)*[^`]*$)")
 
 
 def table(text: str) -> str:
@@ -287,7 +293,7 @@ def translated(cell: str) -> str:
     Raises:
         ConfigurationError: a word of it is not known.
     """
-    pieces = re.split("(, |; |: )", cell)
+    pieces = _BETWEEN.split(cell)
     if cell in WORDS or len(pieces) == 1:
         return _translated_piece(cell)
     # Pieces that belong together.
@@ -296,7 +302,7 @@ def translated(cell: str) -> str:
             pieces[:count] = [head]
             break
     pieces[::2] = map(_translated_piece, pieces[::2])
-    if any("\u4e00" <= character <= "\u9fff" for character in "".join(pieces)):
+    if not all(re.fullmatch(r"[\d,.]+", piece) for piece in pieces[::2]):
         pieces[1::2] = [_MARKS[mark] for mark in pieces[1::2]]
     return "".join(pieces)
 
