@@ -145,8 +145,10 @@ def rewrite_link(link, name, place, repository):
     elif target is None and path.endswith(".png"):
         target = path
     if target and _CHINESE.search(name) and has_chinese(target):
-        # The Chinese site has no address of this English page.
-        target = None
+        # The Chinese site has no address of this English page; a notebook has text in
+        # both languages.
+        is_notebook = path.endswith(".ipynb")
+        target = target.removesuffix(".md") + ".zh.md" if is_notebook else None
     if target is not None:
         return posixpath.relpath(target, place) + mark + anchor
     if not (ROOT / path).exists():

@@ -52,6 +52,19 @@ QUERIES = {
     "分词器": "api/package",
     "安装": "quick-start",
     "命令行": "command-line",
+    "文本匹配": "fine-tuning/classification",
+    "梯度累积": "fine-tuning",
+    "半精度": "faq",
+    "混合精度": "faq",
+    "完形填空": "quick-start",
+    "掩码填空": "quick-start",
+    "字向量": "quick-start",
+    "特征提取": "quick-start",
+    "知识蒸馏": "pretraining",
+    "SimBERT": "pretraining",
+    "难负例": "search",
+    "重排序": "search",
+    "并发": "serving",
 }
 # Runs the worker of the site's own search, in Node.
 SEARCH = """
@@ -210,6 +223,8 @@ def test_links_within_the_repository_lead_to_files():
             "fine-tuning/questions.png",
         ),
         ("../notebooks/README.zh.md", "docs/faq.zh.md", "notebooks/index.zh.md"),
+        ("../notebooks/generate.ipynb", "docs/faq.md", "notebooks/generate.md"),
+        ("../notebooks/generate.ipynb", "docs/faq.zh.md", "notebooks/generate.zh.md"),
         # MkDocs shall say that it is dead.
         ("no.md", "README.md", "no.md"),
     ):
