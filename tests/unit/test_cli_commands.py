@@ -9,6 +9,7 @@ from common import (
     CHARACTER,
     GPT,
     NSP,
+    ROOT,
     SAVED,
     SIM,
     SMALL,
@@ -22,6 +23,7 @@ from common import run_main as run
 from sources import assert_same, tensors_of, unpacked
 
 from roformer_keras import RoFormerTokenizer
+from roformer_keras.cli.main import find_commands
 from roformer_keras.conversion.push import push_to_hub
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.hub.catalog import CATALOG, SHIPPED, find, resolve
@@ -204,3 +206,14 @@ def test_they_share_a_vocabulary():
         for entry in SHIPPED
     }
     assert len(vocabularies) == 1
+
+
+def test_pages_list_every_command():
+    names = list(find_commands())
+    for language in ("", ".zh"):
+        page = (ROOT / "docs" / f"command-line{language}.md").read_text("utf-8")
+        assert re.findall(r"^\| `([a-z-]+)` \|", page, re.M) == names
+        page = (ROOT / "docs" / f"features{language}.md").read_text("utf-8")
+        row = re.search(r"^\| (?:Commands|命令) \|.*$", page, re.M)
+        assert sorted(re.findall(r"`([a-z][a-z-]*)`", row[0])) == names
+    assert len(names) > 20
