@@ -222,6 +222,12 @@ def _check_record(record, row, line, path):
 # === Headers and columns ===
 
 
+_OTHER_COLUMNS = Hint(
+    "name those to read with {fields}, by number if there is no header; train with "
+    "{pairs:True} if a row has two texts"
+)
+
+
 class Sheet:
     """A table of cells, of which some columns are read once.
 
@@ -297,6 +303,12 @@ class Sheet:
             own_label = self._first[label : label + 1] if label is not None else []
             if header is None and own_label and own_label[0] not in classes:
                 self._check_first(whole, label, width, len(names) > count)
+            if not chosen and not groups and count < len(names) < width:
+                raise SourceError(
+                    f"{file_name(self._path)} must have the columns {name_list(names)} "
+                    f"and no others where a header does not name them, got {width}",
+                    hint=_OTHER_COLUMNS,
+                )
         if not numbered:
             width = max(width, *(column + 1 for column in columns))
         header_cells = self._first if is_named else ()

@@ -376,6 +376,29 @@ def test_a_format_that_the_name_does_not_tell(format, tmp_path):
     assert read_table(path, 1, format=format).texts == read_table(named, 1).texts
 
 
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.txt"])
+def test_a_column_that_nothing_names_is_refused(name, count, tmp_path):
+    texts = ["同一句", "同一句", "另一句", "另一句"][: 4 if count == 1 else 2]
+    rows = [[f"第{n}句", *[text] * count, n % 2] for n, text in enumerate(texts)]
+    content = "\n".join("\t".join(map(str, row)) for row in rows) + "\n"
+    path = written(
+        tmp_path, name, content.replace("\t", "," if "csv" in name else "\t")
+    )
+    width = count + 2
+    with pytest.raises(SourceError, match=f"no others .*, got {width}: .*fields="):
+        read_table(path, count)
+    # Texts alone are the first columns, also where labels follow.
+    assert len(read_table(path, count, labelled=False).texts) == len(texts)
+    numbers = tuple(str(number + 1) for number in range(width) if number != 1)
+    table = read_table(path, count, numbers)
+    assert table.labels == ["0", "1", "0", "1"][: len(texts)]
+    named = "\t".join([f"列{n}" for n in range(width - 1)] + ["类"]) + "\n"
+    path = written(tmp_path, "b.tsv", named + content)
+    fields = [name for n, name in enumerate(named.split()) if n != 1]
+    assert read_table(path, count, fields).labels == table.labels
+
+
 PAIRS = "甲\t乙\t同\t一\n丙\t甲\t异\t\n"
 NAMED = "first\tsecond\tlabel\tsource\n" + PAIRS
 OBJECTS = "".join(
@@ -411,7 +434,9 @@ def test_columns_by_which_rows_are_grouped(
     path = written(tmp_path, name, content)
     table = read_table(path, 2, fields, groups=groups)
     assert table.groups == expected
-    plain = read_table(path, 2, fields)
+    # Without a header, columns that nothing names are refused.
+    numbers = ("1", "2", "3") if content == PAIRS else ()
+    plain = read_table(path, 2, fields or numbers)
     assert plain.groups is None
     assert (table.texts, table.labels) == (plain.texts, plain.labels)
 
