@@ -46,6 +46,10 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+# What is typed at the prompt is --text, and in `rerank` the texts are a file.
+_OTHER_FLAGS = {"--query": "--text", "--text": "--query"}
+
+
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong, and what may have been meant, without all the usage."""
 
@@ -59,8 +63,9 @@ class _Parser(argparse.ArgumentParser):
             words = is_choice.groups() if is_choice else ()
         meant = [
             name
-            for word in words
-            for name in difflib.get_close_matches(word.partition("=")[0], known, n=1)
+            for word in (word.partition("=")[0] for word in words)
+            for name in [_OTHER_FLAGS.get(word)] * (_OTHER_FLAGS.get(word) in known)
+            or difflib.get_close_matches(word, known, n=1)
         ]
         hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
         self.exit(

@@ -136,7 +136,11 @@ class FinetunedTask:
         Raises:
             ConfigurationError: it cannot; names the row.
         """
-        as_texts(rows, self.task.files.answer_counts, self.task.has_choices)
+        counts = self.task.files.answer_counts
+        if self.learned is not None and counts == self.task.text_counts == (1, 2):
+            # What was learned of pairs says nothing of single texts.
+            counts = (self.text_count,)
+        as_texts(rows, counts, self.task.has_choices)
 
     def answer(
         self,

@@ -7,10 +7,11 @@ from common import CHARACTER
 from finetuning_cases import ONE_BLOCK
 
 import roformer_keras
-from roformer_keras import RoFormerBackbone
+from roformer_keras import RoFormerBackbone, RoFormerTextClassifier
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.sentence_encoder import RoFormerSentenceEncoder
 from roformer_keras.tasks.triplet_ranker import RoFormerTripletRanker
+from roformer_keras.training.results import FinetunedTask
 
 FIRST = ["今天天气不错", "她在北京", "我们学习语言", "你说的是这个人"]
 SECOND = ["天气不", "在北京工作的人", "不是我们", "他们不学习"]
@@ -167,3 +168,20 @@ def test_labels_that_are_none(cosent, ranker):
         model.fit(triplets, ["A"] * 4)
     with pytest.raises(ConfigurationError, match="must have 3 texts, got 2"):
         model.predict(PAIRS)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_rows_are_of_as_many_texts_as_were_learned(count, cosent):
+    rows = {1: ("今天",), 2: PAIRS[0]}
+    classifier = model_of(RoFormerTextClassifier, num_classes=2)
+    tuned = FinetunedTask(classifier, "preset", count, learned={})
+    tuned.check_rows([rows[count]])
+    with pytest.raises(ConfigurationError, match="text"):
+        tuned.check_rows([rows[3 - count]])
+    # One that a program saved may answer either, and so do vectors.
+    for other in (
+        FinetunedTask(classifier, "preset", count),
+        FinetunedTask(cosent, "preset", count, learned={}),
+    ):
+        for row in rows.values():
+            other.check_rows([row])

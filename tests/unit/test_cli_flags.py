@@ -312,6 +312,8 @@ MEANT = [
     ("embed x --batch-token 5 --ouptut y", "did you mean --output?"),
     ("embed x --dtype bfloat", "did you mean bfloat16?"),
     ("help embde", "did you mean embed?"),
+    ("search x --query 早餐", "did you mean --text?"),
+    ("rerank x --text=早餐", "did you mean --query?"),
 ]
 
 
