@@ -16,9 +16,9 @@ def run(file: str, *, output: str = "-", engine: EngineOrRay = "auto", **flags) 
     """Turn lines of text into vectors.
 
     Args:
-        file: texts, one a line; or a table as `finetune --train` takes it, with
-            --fields, --format or --header, or if it is .json, .xlsx, .parquet or
-            .arrow; - is standard input.
+        file: texts, one a line; or a table as `finetune --train` takes it, by its
+            name, such as .csv, or with --fields, --format or --header; - is standard
+            input.
         output: .npy, .jsonl or .parquet, or - for JSON lines on standard output.
         engine: what computes; auto is openvino where it is installed and can, else
             keras; openvino-int8 has weights in 8 bits; ray computes in many processes:

@@ -22,16 +22,18 @@ def read_lines(
 ) -> list[str]:
     """The lines of a UTF-8 file, or of standard input for "-"; or a column of a table.
 
+    A table is what ends in .csv, .jsonl and so on, or is said to be one.
+
     Args:
         path: of the file.
-        fields: the column or key of the texts, `text` of a Parquet or Arrow file.
+        fields: the column or key of the texts, by default as in `read_table`.
         format: str of `FORMATS`, where the extension does not say it.
         header, encoding: as in `read_table`.
 
     Raises:
         SourceError: it cannot be read, is not UTF-8, or has no line.
     """
-    if fields or format or header or files.row_unit(path) == "row":
+    if fields or format or header or files.is_table(path):
         table = files.read_table(
             path,
             1,

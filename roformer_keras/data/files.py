@@ -433,6 +433,12 @@ def place(line: int, path: str, format: str | None = None) -> str:
     return name_places(path, format)(line)
 
 
+def is_table(path: str) -> bool:
+    """True for files of rows or objects, by their name; others are lines of text."""
+    kind = _kind(path)
+    return kind != ".txt" and kind in (*_KEYED, *cells.KINDS)
+
+
 def row_unit(path: str, format: str | None = None) -> str:
     """`"row"` for files that have rows and no lines, such as Parquet; else `"line"`."""
     return "row" if _kind(path, format) in _ROWS else "line"

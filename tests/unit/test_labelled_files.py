@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hostile.run import make, unrefused
 
+from roformer_keras.cli.texts import read_lines
 from roformer_keras.data.files import FORMATS, read_table
 from roformer_keras.errors import ConfigurationError, SourceError, name_list
 
@@ -397,6 +398,22 @@ def test_a_column_that_nothing_names_is_refused(name, count, tmp_path):
     path = written(tmp_path, "b.tsv", named + content)
     fields = [name for n, name in enumerate(named.split()) if n != 1]
     assert read_table(path, count, fields).labels == table.labels
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.csv", "text,label\n甲,好\n乙,坏\n", ["甲", "乙"]),
+        ("a.csv", "text\n甲\n乙\n", ["甲", "乙"]),
+        ("a.tsv", "甲\t好\n乙\t坏\n", ["甲", "乙"]),
+        ("a.jsonl", '{"text": "甲"}\n{"text": "乙"}\n', ["甲", "乙"]),
+        # What has no name of a table is lines, whole.
+        ("a.txt", "甲\t好\n乙,坏\n", ["甲\t好", "乙,坏"]),
+        ("a.md", "text\n甲\n", ["text", "甲"]),
+    ],
+)
+def test_a_table_is_known_by_its_name(name, content, expected, tmp_path):
+    assert read_lines(str(written(tmp_path, name, content))) == expected
 
 
 PAIRS = "甲\t乙\t同\t一\n丙\t甲\t异\t\n"
