@@ -94,9 +94,13 @@ def lazy_names(package: str, file: str) -> tuple[Callable, Callable, list[str]]:
 
     def load_name(name: str) -> Any:
         if name not in names:
-            message = explain_name(package, name, names)
+            message, module = explain_name(package, name, names), f"{package}.{name}"
             # Python asks for modules in the same way, before it imports them.
-            if quirks.is_import_from() and not _is_installed(f"{package}.{name}"):
+            is_asked, is_module = quirks.is_import_from(), _is_installed(module)
+            if is_module and not is_asked:
+                with starting():
+                    return importlib.import_module(module)
+            if is_asked and not is_module:
                 raise ImportError(message, name=package)
             # With a name and no object, Python adds no guess of its own.
             raise AttributeError(message, name=name)

@@ -25,6 +25,7 @@ NAMES = {
     },
     "Transformers": {
         "attention_probs_dropout_prob": "attention_dropout=",
+        "eos_token_id": "stop_tokens=",
         "hidden_act": "activation=",
         "hidden_dropout_prob": "dropout=",
         "hidden_size": "hidden_dim=",
@@ -49,12 +50,22 @@ NAMES = {
         "show_progress_bar": "verbose=",
         "truncate_dim": "a slice of the vectors",
     },
+    "OpenAI": {"max_tokens": "max_new_tokens="},
     "Keras-Hub": {
         "labels": "classes=",
         "load_weights": "the constructor: from_preset always loads them",
         "preprocessor": "tokenizer=, and max_length=",
         "sequence_length": "max_length=",
     },
+}
+
+# Flags of other tools, or of another command -> what to type, where there is such one.
+FLAGS = {
+    "lr": ("learning-rate",),
+    "model": ("source",),
+    "prompt": ("text",),
+    "query": ("text",),
+    "text": ("query", "pair"),
 }
 
 # === Names of the package ===
@@ -140,8 +151,13 @@ METHODS = {
         "convert_ids_to_tokens": "id_to_token, for each",
         "convert_tokens_to_ids": "token_to_id, for each",
         "encode_plus": "a call of the tokenizer",
+        "cls_token_id": "cls_id",
         "from_pretrained": "from_preset",
+        "mask_token_id": "mask_id",
+        "pad_token_id": "pad_id",
         "save_pretrained": "save_to_preset",
+        "sep_token_id": "sep_id",
+        "unk_token_id": "unk_id",
         "vocab_size": "vocabulary_size",
     },
 }

@@ -33,6 +33,7 @@ from roformer_keras.cli.paths import check_paths
 from roformer_keras.cli.terminal import remark_source
 from roformer_keras.errors import OutputError, RoFormerError, printable
 from roformer_keras.extras import installed_version
+from roformer_keras.other_names import FLAGS
 
 # Characters at either end of a message, which may quote a file.
 _HALF_OF_ERROR = 2000
@@ -46,10 +47,6 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-# What is typed at the prompt is --text, and in `rerank` the texts are a file.
-_OTHER_FLAGS = {"--query": "--text", "--text": "--query"}
-
-
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong, and what may have been meant, without all the usage."""
 
@@ -61,12 +58,11 @@ class _Parser(argparse.ArgumentParser):
             known = re.findall(r"--[\w-]+", self.format_help())
         else:
             words = is_choice.groups() if is_choice else ()
-        meant = [
-            name
-            for word in (word.partition("=")[0] for word in words)
-            for name in [_OTHER_FLAGS.get(word)] * (_OTHER_FLAGS.get(word) in known)
-            or difflib.get_close_matches(word, known, n=1)
-        ]
+        meant = []
+        for word in (word.partition("=")[0] for word in words):
+            others = (f"--{name}" for name in FLAGS.get(word.removeprefix("--"), ()))
+            near = difflib.get_close_matches(word, known, n=1)
+            meant += [name for name in (*others, *near) if name in known][:1]
         hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
         self.exit(
             2, f"{self.prog}: error: {message}{hint}\n{self.prog} --help says more\n"
@@ -112,7 +108,9 @@ def main(arguments=None) -> int:
             return 2
     modules = find_commands()
     parser = _Parser(
-        prog="roformer-keras", description="The Chinese RoFormer family in Keras 3."
+        prog="roformer-keras",
+        description="The Chinese RoFormer family in Keras 3.",
+        allow_abbrev=False,
     )
     parser.add_argument(
         "-V", "--version", action=_Version, nargs=0, help="show the version and exit"
@@ -183,6 +181,8 @@ def _add_command(verbs, name, module):
         description=f"{summary}.\n\n{description}".strip(),
         epilog="\n".join(["examples:", *lines]) if lines else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        # Part of a flag may be another one in the next version, or elsewhere.
+        allow_abbrev=False,
     )
 
 

@@ -37,10 +37,10 @@ def run(
 ) -> None:
     """Answer requests over HTTP.
 
-    Routes: /v1/embeddings and /v1/completions as in OpenAI's API, /similarity,
-    /paraphrase, /fill-mask and /predict, as far as the model can; /health, /ready,
-    /metrics, /openapi.json, and at / a page to try it. Ctrl-C or SIGTERM ends it when
-    the requests under way are answered.
+    Routes: /v1/embeddings and /v1/completions as in OpenAI's API, /v1/rerank,
+    /similarity, /paraphrase, /fill-mask, /predict and, with --index, /search, as far as
+    the model can; /health, /ready, /metrics, /openapi.json, and at / a page to try it.
+    Ctrl-C or SIGTERM ends it when the requests under way are answered.
 
     Args:
         source: checkpoint, preset folder, folder of `finetune` or name, as for the

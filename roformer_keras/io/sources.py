@@ -490,6 +490,8 @@ def _absent(path: Path) -> SourceError:
     hint = (
         f"did you mean {' or '.join(close)}" if close else f"{folder} has no {wanted}"
     )
+    if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", str(path)):
+        hint += f"; a model of the Hub is hf://{path.as_posix()}"
     return SourceError(f"{path} does not exist; {hint}")
 
 

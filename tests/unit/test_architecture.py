@@ -227,6 +227,14 @@ def test_unknown_names_are_attribute_errors():
         _ = roformer_keras.no_such_name
 
 
+def test_modules_are_attributes_without_an_import_of_them():
+    code = "import roformer_keras as rk; print(rk.server.options.KEY_VARIABLE)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False
+    )
+    assert done.stdout == b"ROFORMER_KERAS_API_KEY\n", done.stderr
+
+
 def test_import_is_light():
     heavy = ("h5py", "jax", "jieba", "keras", "numpy", "tensorflow", "torch")
     code = (

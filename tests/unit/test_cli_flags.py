@@ -309,11 +309,19 @@ def test_wrong_usage_is_exit_code_two(capsys):
 MEANT = [
     ("embde x", "did you mean embed?"),
     ("finetune text-clasification -o run", "did you mean text-classification?"),
-    ("embed x --batch-token 5 --ouptut y", "did you mean --output?"),
+    ("embed x --batch-token 5 --ouptut y", "mean --batch-tokens or --output?"),
     ("embed x --dtype bfloat", "did you mean bfloat16?"),
     ("help embde", "did you mean embed?"),
     ("search x --query 早餐", "did you mean --text?"),
     ("rerank x --text=早餐", "did you mean --query?"),
+    ("similarity --text 早餐", "did you mean --pair?"),
+    (
+        "finetune text-classification --train x -o y --lr 1",
+        "did you mean --learning-rate?",
+    ),
+    ("embed x --model roformer-gpt-char", "did you mean --source?"),
+    # A part of a flag is none.
+    ("serve --model roformer-gpt-char", "did you mean --model-name?"),
 ]
 
 
