@@ -8,7 +8,12 @@ import sys
 import tempfile
 
 import durations
+import hypothesis
 import pytest
+
+# A busy machine is slower than Hypothesis allows an example to be.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 # The tests compile many programs and run each of them briefly: without XLA's passes and
 # its emitters of fusions, a step of generation compiles in a third of the time.
