@@ -488,8 +488,11 @@ async def _answer_refusal(request, error: Exception):
 
 
 async def _answer_http(request, error: HTTPException):
+    routes = request.app.routes
+    asked = sorted(one.path for one in routes if "POST" in getattr(one, "methods", ()))
     text = {
-        404: "no such route, or this model cannot answer it: see /openapi.json",
+        404: "no such route, or this model cannot answer it: it answers POST "
+        f"{', '.join(asked)}; see /openapi.json",
         405: "this route does not take this method: see /openapi.json",
         400: "the body must be JSON in UTF-8",
     }.get(error.status_code, str(error.detail))

@@ -13,7 +13,8 @@ from typing import Any
 from roformer_keras.errors import CheckpointError, Hint, ReferenceUnavailable
 
 _SCRIPT = Path(__file__).with_name("reference_process.py")
-_INSTALL = """\
+_INSTALL = Hint(
+    """\
 The real bert4keras runs in a separate process. Install it with
 
     pip install tf-keras setuptools
@@ -21,18 +22,21 @@ The real bert4keras runs in a separate process. Install it with
 
 (tf-keras must have TensorFlow's version) and name its folder: pass
 
-    bert4keras=bert4keras-0.11.5
+    {bert4keras:'bert4keras-0.11.5'}
 
 or set ROFORMER_KERAS_REFERENCE=bert4keras-0.11.5 in the environment. A reference file
-that was saved before, passed as reference=, needs none of this."""
-_INSTALL_TRANSFORMERS = """\
+that was saved before, passed as {reference}, needs none of this."""
+)
+_INSTALL_TRANSFORMERS = Hint(
+    """\
 The real Transformers runs in a separate process. Install it with
 
     pip install 'roformer-keras[transformers]'
 
 or name an interpreter that can import transformers and torch: pass
 
-    python=OTHER/bin/python"""
+    {python:'OTHER/bin/python'}"""
+)
 
 
 class Reference:
