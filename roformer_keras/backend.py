@@ -20,7 +20,7 @@ import lazy_loader
 
 from roformer_keras import quirks
 from roformer_keras.errors import BackendError
-from roformer_keras.extras import is_optional, missing_extra
+from roformer_keras.extras import is_installed, is_optional, missing_extra
 from roformer_keras.other_names import explain_name
 
 # In the order of preference, where the user has chosen none.
@@ -96,13 +96,13 @@ def lazy_names(package: str, file: str) -> tuple[Callable, Callable, list[str]]:
         if name not in names:
             message, module = explain_name(package, name, names), f"{package}.{name}"
             # Python asks for modules in the same way, before it imports them.
-            is_asked, is_module = quirks.is_import_from(), _is_installed(module)
+            is_asked, is_module = quirks.is_import_from(), is_installed(module)
             if is_module and not is_asked:
                 with starting():
                     return importlib.import_module(module)
             if is_asked and not is_module:
                 raise ImportError(message, name=package)
-            # With a name and no object, Python adds no guess of its own.
+            # With a name and no object, Python itself guesses no other name.
             raise AttributeError(message, name=name)
         try:
             with starting():
@@ -135,8 +135,8 @@ def choose_backend() -> str:
     """
     chosen = os.environ.get("KERAS_BACKEND")
     name = chosen or _configured()
-    if name in (*BACKENDS, _INFERENCE_BACKEND) and not _is_installed(name):
-        others = [other for other in BACKENDS if _is_installed(other)]
+    if name in (*BACKENDS, _INFERENCE_BACKEND) and not is_installed(name):
+        others = [other for other in BACKENDS if is_installed(other)]
         if chosen:
             way_out = f"run: pip install 'roformer-keras[{name}]'"
             if others:
@@ -170,10 +170,6 @@ def _configured():
         return "tensorflow"
     backend = content.get("backend") if isinstance(content, dict) else None
     return backend or "tensorflow"
-
-
-def _is_installed(name):
-    return name in sys.modules or importlib.util.find_spec(name) is not None
 
 
 @contextlib.contextmanager

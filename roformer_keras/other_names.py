@@ -173,7 +173,7 @@ class _OtherMethod:
         raise AttributeError(
             f"{owner.__name__} has no {self._name}: that of Transformers is "
             f"{self._ours} here",
-            # With a name and no object, Python adds no guess of its own.
+            # With a name and no object, Python itself guesses no other name.
             name=self._name,
         )
 

@@ -39,7 +39,7 @@ LM = SAVED / "lm.h5"
 
 def choose_no_backend(monkeypatch):
     monkeypatch.delenv("KERAS_BACKEND")
-    monkeypatch.setattr(backend, "_is_installed", lambda name: False)
+    monkeypatch.setattr(backend, "is_installed", lambda name: False)
     backend.choose_backend()
 
 

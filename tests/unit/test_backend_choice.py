@@ -52,7 +52,7 @@ def choose(tmp_path, monkeypatch):
             f'{{"backend": "{configured}"}}' if configured else "{"
         )
         monkeypatch.setattr(os, "environ", environment)
-        monkeypatch.setattr(backend, "_is_installed", installed.split().__contains__)
+        monkeypatch.setattr(backend, "is_installed", installed.split().__contains__)
         return backend.choose_backend(), environment.get("KERAS_BACKEND")
 
     return chosen
@@ -123,6 +123,6 @@ def test_an_installed_backend_is_preferred_before_keras_is_imported(
     del os.environ["KERAS_BACKEND"]
     backend.prefer_installed()
     assert os.environ["KERAS_BACKEND"] == "jax"
-    monkeypatch.setattr(backend, "_is_installed", lambda name: False)
+    monkeypatch.setattr(backend, "is_installed", lambda name: False)
     # That is an error only where a model is needed.
     backend.prefer_installed()
