@@ -132,7 +132,7 @@ class _Routes:
         app.add_exception_handler(Refusal, _answer_refusal)
         app.add_exception_handler(RoFormerError, _answer_refusal)
         app.add_exception_handler(RequestValidationError, self._answer_invalid)
-        app.add_exception_handler(HTTPException, _answer_http)
+        app.add_exception_handler(HTTPException, self._answer_http)
         app.add_exception_handler(Exception, _answer_fault)
         app.get("/health")(self.health)
         app.get("/ready")(self.ready)
@@ -348,6 +348,17 @@ class _Routes:
             yield events.usage(tokens, len(ids))
         yield events.end()
 
+    async def _answer_http(self, request, error: HTTPException):
+        text = {
+            404: "no such route, or this model cannot answer it: it answers POST "
+            f"{', '.join(sorted(self.direct))}; see /openapi.json",
+            405: "this route does not take this method: see /openapi.json",
+            400: "the body must be JSON in UTF-8",
+        }.get(error.status_code, str(error.detail))
+        return await _answer_refusal(
+            request, Refusal(error.status_code, text, error.headers)
+        )
+
     async def _answer_invalid(self, request, error: RequestValidationError):
         first = error.errors()[0]
         if first["type"] == "json_invalid" or first["loc"] == ("body",):
@@ -485,20 +496,6 @@ def _fault() -> Response:
 
 async def _answer_refusal(request, error: Exception):
     return _refusal_of(error)
-
-
-async def _answer_http(request, error: HTTPException):
-    routes = request.app.routes
-    asked = sorted(one.path for one in routes if "POST" in getattr(one, "methods", ()))
-    text = {
-        404: "no such route, or this model cannot answer it: it answers POST "
-        f"{', '.join(asked)}; see /openapi.json",
-        405: "this route does not take this method: see /openapi.json",
-        400: "the body must be JSON in UTF-8",
-    }.get(error.status_code, str(error.detail))
-    return await _answer_refusal(
-        request, Refusal(error.status_code, text, error.headers)
-    )
 
 
 async def _answer_fault(request, error: Exception):
