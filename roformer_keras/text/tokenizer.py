@@ -488,20 +488,17 @@ class RoFormerTokenizer:
         segment_ids = ((columns >= first_ends) & is_token).astype("int32")
         batch = {"token_ids": token_ids, "segment_ids": segment_ids}
         if return_offsets:
-            spans_of = functools.partial(self._as_spans, keep_mask, *limits)
-            rows = join_rows(spans_of, texts, pairs, *limits)
+            spans_of = functools.partial(self.offsets, keep_mask=keep_mask)
+            rows = join_rows(
+                lambda text: begin(spans_of, text, *limits, self.level),
+                *(texts, pairs, *limits),
+            )
             batch["offsets"] = np.zeros((len(rows), length, 2), "int32")
             batch["offsets"][is_token] = np.reshape(_flatten(rows), (-1, 2))
         return batch
 
     def _as_ids(self, tokens):
         return list(map(self._ids.get, tokens, itertools.repeat(self.unk_id)))
-
-    def _as_spans(self, keep_mask, max_length, truncate_from, text):
-        spans_of = functools.partial(self.offsets, keep_mask=keep_mask)
-        if not isinstance(text, str):
-            return spans_of(text)
-        return begin(spans_of, text, max_length, truncate_from, self.level)
 
     def _as_tokens(self, keep_mask, max_length, truncate_from, text):
         if isinstance(text, str):

@@ -18,8 +18,10 @@ def begin(sequence_of, text, max_length, truncate_from, level):
 
     Args:
         sequence_of: function of a str; its first and last element are `[CLS]`, `[SEP]`.
+            What is no str it refuses.
     """
-    if is_integer(max_length) and truncate_from in ("right", -2):
+    is_cut_short = is_integer(max_length) and truncate_from in ("right", -2)
+    if isinstance(text, str) and is_cut_short:
         size = 4 * (needed := max_length + 1)
         while size < len(text):
             if found := _LAST_BREAK[level].match(text, size // 2, size):
