@@ -150,7 +150,7 @@ def read_modules(
             )
     _check_settings(parts)
     pooling, width = _read_pooling(_part(parts, "pooling"))
-    found = SentenceModules(pooling, _read_length(parts))
+    sentence_modules = SentenceModules(pooling, _read_length(parts))
     own_names = [name for *_, name in modules[2 : len(kinds)]]
     for role, own_name in zip(DENSES, own_names, strict=False):
         blob = _part(parts, role)
@@ -164,23 +164,23 @@ def read_modules(
         if is_pooler:
             tensors = {_TENSORS["pooler"][name]: tensors[name] for name in tensors}
             fields = {"pooler_activation": activation}
-            found = replace(found, fields=fields, tensors=tensors)
+            sentence_modules = replace(sentence_modules, fields=fields, tensors=tensors)
         else:
             kernel, bias = tensors["linear.weight"], tensors["linear.bias"]
             head = {"whitening/kernel": kernel.transposed(), "whitening/bias": bias}
-            found = replace(found, head=head)
-    return found
+            sentence_modules = replace(sentence_modules, head=head)
+    return sentence_modules
 
 
 def _read_linear(parts, role, shape, open_file):
     blob = parts.get(f"{role}_weights") or _part(parts, f"{role}_pickle")
     tensors = open_file(blob)
     wanted = {"linear.weight": shape, "linear.bias": shape[:1]}
-    found = {name: tensor.shape for name, tensor in tensors.items()}
-    if found != wanted:
+    shapes_there = {name: tensor.shape for name, tensor in tensors.items()}
+    if shapes_there != wanted:
         shown = (
             ", ".join(f"{name} {shapes[name]}" for name in sorted(shapes))
-            for shapes in (wanted, found)
+            for shapes in (wanted, shapes_there)
         )
         raise CheckpointError(
             "{}: there must be {:.120}, got {:.120}: save the model again".format(

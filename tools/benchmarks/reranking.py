@@ -1,4 +1,4 @@
-"""How often the right text comes first: by vectors, and ranked again by a classifier.
+"""Counts how often the right text comes first: by vectors, and by a classifier.
 
     python -m tools.benchmarks.reranking [--train 8000] [--queries 500]
 
