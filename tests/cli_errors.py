@@ -69,12 +69,33 @@ WITHOUT_MODELS = [
     ("tokenize --source SIM --decode NaN", 2, "must be integers between spaces"),
     (f"tokenize --source SIM --decode {'9' * 5000}", 2, "must be integers between sp"),
     ("tokenize --source SIM 今 --max-length 0", 2, "max_length must be an integer of"),
+    ("verify SMALL --bert4keras .", 6, "there is no bert4keras package"),
+    ("verify SMALL --reference no", 2, "cannot read no: No such file"),
+    ("verify SMALL --save-reference no/x", 4, "no is not a folder: make it first"),
+    ("export SMALL old.tsv", 4, "old.tsv is a file: give the name of a folder"),
+    ("export SMALL y --int8", 2, "int8 is for the formats 'onnx' and 'openvino', got"),
+    (
+        "export SMALL y --calibration-texts good",
+        2,
+        "texts to calibrate with are for int8 and the format",
+    ),
+    (
+        "export SMALL y --format openvino --int8",
+        2,
+        "int8 in OpenVINO is calibrated with at least 20 different",
+    ),
+    ("export SMALL d.tsv", 4, "d.tsv exists: choose another name, or pass --overwrite"),
+    (
+        "export SMALL y --generator --calibration-texts good",
+        2,
+        "need no texts to calibrate with: leave out --calibration-texts",
+    ),
+    ("verify SMALL --lengths 0", 2, "lengths must be 1 or more"),
+    ("verify SMALL --python here --reference no", 2, "cannot read no: No such file"),
+    ("serve SMALL --host 203.0.113.1", 2, "the server cannot listen at 203.0.113.1"),
 ]
 WITH_MODELS = [
-    ("verify SMALL --bert4keras .", 6, "there is no bert4keras package"),
-    ("verify SMALL --reference no", 2, "there is no reference file no"),
     ("verify SMALL --published", 2, "nothing is published of"),
-    ("verify SMALL --lengths 0", 2, "lengths must be 1 or more"),
     ("fill-mask --source GPT 今天", 2, "a text to fill must hold [MASK], got '今天'"),
     ("fill-mask --source V2 [MASK]", 3, "no mlm head"),
     ("fill-mask --source LM [MASK]", 2, "comes without a vocabulary"),
@@ -107,7 +128,6 @@ WITH_MODELS = [
         "leave out --config and --vocabulary",
     ),
     ("verify SMALL --reference gbk", 2, "gbk is not a whole reference file"),
-    ("verify SMALL --save-reference no/x", 4, "no is not a folder: make it first"),
     ("verify SMALL --python nowhere", 6, "cannot run nowhere: No such file"),
     ("evaluate SMALL half.tsv --num-beams 4", 2, "is not the preset folder of a"),
     ("evaluate CLASSES half.tsv", 2, "line 1 of half.tsv: a label must be a name"),
@@ -135,18 +155,6 @@ WITH_MODELS = [
             ("twice.csv", "must name each column once"),
             ("many.parquet", "must take at most 67,108,864 bytes"),
         )
-    ),
-    ("export CLASSES old.tsv", 4, "old.tsv is a file: give the name of a folder"),
-    ("export SMALL y --int8", 2, "int8 is for the formats 'onnx' and 'openvino', got"),
-    (
-        "export SMALL y --calibration-texts good",
-        2,
-        "texts to calibrate with are for int8 and the format",
-    ),
-    (
-        "export SMALL y --format openvino --int8",
-        2,
-        "int8 in OpenVINO is calibrated with at least 20 different",
     ),
     (
         "generate --source BROKEN --text 天",

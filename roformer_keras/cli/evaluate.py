@@ -1,6 +1,7 @@
 """`roformer-keras evaluate`."""
 
 import contextlib
+from pathlib import Path
 from typing import Literal
 
 from roformer_keras.cli import interrupts, layouts
@@ -9,6 +10,7 @@ from roformer_keras.cli.terminal import shows_progress, start_backend
 from roformer_keras.cli.texts import json_line, print_json
 from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.extras import require
+from roformer_keras.io.atomic import check_target, replacing
 from roformer_keras.types import Engine
 
 FILES = ("file",)
@@ -86,8 +88,9 @@ def run(
     require("BLEU" if writes else "an evaluation")
     if output is not None and not writes:
         require("drawing")
+    if output is not None:
+        check_target(Path(output), overwrite, folder=True)
     start_backend()
-    from roformer_keras.io.atomic import replacing
     from roformer_keras.training.results import (
         format_page,
         load_finetuned,

@@ -6,6 +6,8 @@ from typing import Literal
 from roformer_keras.cli.terminal import remark, start_backend
 from roformer_keras.cli.texts import print_json, read_lines
 from roformer_keras.extras import require
+from roformer_keras.io.atomic import check_target
+from roformer_keras.io.export_file import check_options
 
 EXAMPLES = (
     "export roformer-sim-char served --format onnx --int8",
@@ -46,18 +48,21 @@ def run(
     require(f"the format {format!r}")
     if int8 and format == "openvino" and not generator:
         require("int8 in OpenVINO")
-    start_backend()
-    from roformer_keras.export import check_export, export_model
-    from roformer_keras.io.atomic import check_target
-
-    # Checked before a model is loaded.
+    # Before the backend is imported.
     check_target(Path(target), overwrite, folder=True)
     texts = () if calibration_texts is None else read_lines(calibration_texts)
+    if generator:
+        from roformer_keras.generation import served
+
+        served.check_options(format, texts)
+    else:
+        check_options(format, int8, texts)
+    start_backend()
     if generator:
         from roformer_keras.export import check_generator_export, export_generator
         from roformer_keras.verbs.writing import Generate
 
-        check_generator_export(format, texts)
+        check_generator_export(format)
         verb = Generate(source=source, config=config, vocabulary=vocabulary)
         loaded = verb.load_source()
         if loaded.is_guess:
@@ -67,6 +72,9 @@ def run(
         )
         _show_generator(target, metadata, as_json)
         return
+    from roformer_keras.export import check_export, export_model
+
+    # Before a model is loaded.
     check_export(format, int8, texts)
     metadata = export_model(
         _load(source, config, vocabulary),

@@ -93,8 +93,12 @@ def run(
             "--num-replicas, --cpus-per-replica and --address are for --engine ray"
         )
     else:
-        start_backend()
+        from roformer_keras.server.run import listening
         from roformer_keras.server.run import serve as start
+
+        # An address that is taken is known before the backend is imported.
+        listening(host, port).close()
+        start_backend()
 
     start(
         source,

@@ -1,10 +1,14 @@
 """`roformer-keras verify`."""
 
+import os
+from pathlib import Path
 from typing import Literal
 
 from roformer_keras.cli.terminal import shows_progress, start_backend
 from roformer_keras.cli.texts import print_json
+from roformer_keras.io.atomic import check_target
 
+FILES = ("reference",)
 EXAMPLES = ("verify roformer-char", "verify roformer-sim-char --lengths 1,2,64")
 
 
@@ -33,6 +37,23 @@ def run(
         published: compare with published values of these weights instead.
         lengths: of the batches.
     """
+    from roformer_keras.verification.answers import check_lengths
+    from roformer_keras.verification.reference import (
+        VARIABLE,
+        Reference,
+        TransformersReference,
+    )
+
+    # Before the backend is imported.
+    check_lengths(lengths)
+    if save_reference is not None:
+        check_target(Path(save_reference), overwrite=True, folder=False)
+    if reference is None and not published:
+        if against == "transformers":
+            TransformersReference.check_installed(python)
+        else:
+            folder = bert4keras or os.environ.get(VARIABLE)
+            Reference.check_installed(python, folder)
     start_backend()
     from roformer_keras.verification.verify import verify
 

@@ -1,7 +1,7 @@
 """Exporting models that write text, with their keys and values, for serving."""
 
 import os
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,12 +9,12 @@ import numpy as np
 from roformer_keras.checks import check_flag, check_path
 from roformer_keras.engines.network import write_model
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
-from roformer_keras.errors import ConfigurationError, Hint, OutputError
+from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.export.model import check_backend, served_model
 from roformer_keras.extras import import_extra
-from roformer_keras.generation.engines import FORMAT, SUFFIX
+from roformer_keras.generation.engines import SUFFIX
 from roformer_keras.generation.options import Prompt
-from roformer_keras.generation.served import FIELD, ServedGenerator
+from roformer_keras.generation.served import FIELD, ServedGenerator, check_options
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.json_file import json_bytes
 from roformer_keras.io.sources import EXPORT
@@ -47,17 +47,7 @@ def check_generator_export(format: str, calibration_texts: Any = ()) -> None:
         ...
         roformer_keras.errors.ConfigurationError: a model that writes is exported ...
     """
-    if not isinstance(format, str) or format != FORMAT:
-        raise ConfigurationError(
-            f"a model that writes is exported to the format {FORMAT!r}, got "
-            f"{format!r:.80}"
-        )
-    if not isinstance(calibration_texts, Sized) or len(calibration_texts):
-        raise ConfigurationError(
-            "a model that writes has weights of 8 bits, which need no texts to "
-            "calibrate with",
-            hint=Hint("leave out {calibration_texts}"),
-        )
+    check_options(format, calibration_texts)
     check_backend(format)
     import_extra("openvino", f"the format {format!r}")
 

@@ -25,6 +25,7 @@ from roformer_keras.export.runtime import FORMATS, MAX_LENGTH, load_exported
 from roformer_keras.extras import import_extra
 from roformer_keras.inference import run_model
 from roformer_keras.io.atomic import replacing
+from roformer_keras.io.export_file import check_options
 from roformer_keras.io.json_file import json_bytes
 from roformer_keras.io.sources import EXPORT
 from roformer_keras.models import RoFormerSim
@@ -37,8 +38,8 @@ _MIN_COSINE = 0.9
 # Heads exclude places, such as padding, by -1e9 or -inf. Other outputs are smaller.
 _LARGEST_OUTPUT = 1e8
 _CHECKED_SHAPE = 4, 24
-# Different texts for calibration, and how many of the held-back ones are compared.
-_MIN_TEXTS, _MAX_TEXTS, _MAX_COMPARED = 20, 300, 32
+# Texts for calibration, and how many of the held-back ones are compared.
+_MAX_TEXTS, _MAX_COMPARED = 300, 32
 
 
 def export_model(
@@ -153,36 +154,10 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
     """
     check_choice("format", format, FORMATS)
     check_flag("int8", int8)
-    if int8 and format not in _QUANTIZERS:
-        raise ConfigurationError(
-            f"int8 is for the formats {' and '.join(map(repr, _QUANTIZERS))}, got "
-            f"{format!r}"
-        )
-    if (
-        isinstance(calibration_texts, str)
-        or not isinstance(calibration_texts, Sequence)
-        or not all(isinstance(text, str) for text in calibration_texts)
-    ):
-        raise ConfigurationError(
-            f"calibration_texts must be a list of str, got {calibration_texts!r:.80}"
-        )
-    calibrates = int8 and format == "openvino"
-    if calibration_texts and not calibrates:
-        raise ConfigurationError(
-            "texts to calibrate with are for int8 and the format 'openvino' alone, got "
-            f"{format!r} with int8={int8}",
-            hint=Hint("leave out {calibration_texts}"),
-        )
-    count = len(set(filter(str.strip, calibration_texts)))
-    if calibrates and count < _MIN_TEXTS:
-        raise ConfigurationError(
-            f"int8 in OpenVINO is calibrated with at least {_MIN_TEXTS} different "
-            f"texts like those to serve, got {count}",
-            hint=Hint("give about 100 with {calibration_texts}"),
-        )
+    check_options(format, int8, calibration_texts)
     check_backend(format)
     modules = FORMATS[format][1]
-    if calibrates:
+    if int8 and format == "openvino":
         # Switches off its telemetry.
         os.environ.setdefault("NNCF_CI", "1")
         modules = (*modules, "nncf")

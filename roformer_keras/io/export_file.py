@@ -2,13 +2,14 @@
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from roformer_keras.checks import check_integer
 from roformer_keras.errors import (
     ConfigurationError,
+    Hint,
     RoFormerError,
     SourceError,
     errors_at,
@@ -19,10 +20,47 @@ from roformer_keras.io.sources import EXPORT
 
 # Bytes of an `export.json`, and the width of a vector.
 _MAX_SIZE, _MAX_DIM = 2**26, 2**20
+# Formats whose products can be of integers, and different texts to calibrate with.
+_OF_INTEGERS, _MIN_TEXTS = ("onnx", "openvino"), 20
 # The start of a network of OpenVINO, which takes other formats by their content.
 _NETWORK = re.compile(rb"(\xef\xbb\xbf)?\s*(<\?xml [^>]*>\s*)?<net\b")
 # Fields that every export has.
 _FIELDS = {"model": str, "dim": int, "format": str, "int8": bool}
+
+
+def check_options(format: str, int8: bool, calibration_texts: Sequence[str]) -> None:
+    """Checks options of `export_model`; needs no backend.
+
+    Raises:
+        ConfigurationError: they do not go together.
+    """
+    if int8 and format not in _OF_INTEGERS:
+        raise ConfigurationError(
+            f"int8 is for the formats {' and '.join(map(repr, _OF_INTEGERS))}, got "
+            f"{format!r}"
+        )
+    if (
+        isinstance(calibration_texts, str)
+        or not isinstance(calibration_texts, Sequence)
+        or not all(isinstance(text, str) for text in calibration_texts)
+    ):
+        raise ConfigurationError(
+            f"calibration_texts must be a list of str, got {calibration_texts!r:.80}"
+        )
+    calibrates = int8 and format == "openvino"
+    if calibration_texts and not calibrates:
+        raise ConfigurationError(
+            "texts to calibrate with are for int8 and the format 'openvino' alone, got "
+            f"{format!r} with int8={int8}",
+            hint=Hint("leave out {calibration_texts}"),
+        )
+    count = len(set(filter(str.strip, calibration_texts)))
+    if calibrates and count < _MIN_TEXTS:
+        raise ConfigurationError(
+            f"int8 in OpenVINO is calibrated with at least {_MIN_TEXTS} different "
+            f"texts like those to serve, got {count}",
+            hint=Hint("give about 100 with {calibration_texts}"),
+        )
 
 
 def has_export(folder: str | os.PathLike) -> bool:

@@ -53,8 +53,8 @@ def serve(
         RoFormerError: the source cannot be loaded.
     """
     # The address is taken first, since loading takes long.
-    with _listening(host, port) as listening:
-        address = listening.getsockname()
+    with listening(host, port) as bound:
+        address = bound.getsockname()
         warn_without_key(host, address[0], api_key, remark)
         model = load_to_serve(source, engine, max_length)
         hosts = host_names(host, address[0], allowed_hosts)
@@ -71,7 +71,7 @@ def serve(
             server_header=False,
             timeout_graceful_shutdown=math.ceil(options.timeout),
         )
-        _Server(config).run(sockets=[listening])
+        _Server(config).run(sockets=[bound])
 
 
 class _Server(uvicorn.Server):
@@ -100,20 +100,25 @@ def find_address(host: str, port: int) -> tuple:
         raise _refused(host, port, error) from None
 
 
-def _listening(host, port):
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens at a host and a port.
+
+    Raises:
+        ConfigurationError: it cannot listen there.
+    """
     family, kind, protocol, _, address = find_address(host, port)
     try:
-        listening = socket.socket(family, kind, protocol)
+        bound = socket.socket(family, kind, protocol)
         try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-            listening.listen(_BACKLOG)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+            bound.listen(_BACKLOG)
         except OSError:
-            listening.close()
+            bound.close()
             raise
     except OSError as error:
         raise _refused(host, port, error) from None
-    return listening
+    return bound
 
 
 def _refused(host, port, error):

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from roformer_keras.errors import CheckpointError, Hint, ReferenceUnavailable
+from roformer_keras.extras import is_installed
 
+# Of the environment: folder of bert4keras.
+VARIABLE = "ROFORMER_KERAS_REFERENCE"
 _SCRIPT = Path(__file__).with_name("reference_process.py")
 _INSTALL = Hint(
     """\
@@ -59,11 +62,8 @@ class Reference:
     def __init__(
         self, bert4keras: str | os.PathLike | None = None, python: str | None = None
     ):
-        folder = bert4keras or os.environ.get("ROFORMER_KERAS_REFERENCE")
-        if folder and not os.path.isdir(Path(folder, "bert4keras")):
-            raise ReferenceUnavailable(
-                f"there is no bert4keras package in {folder}", hint=_INSTALL
-            )
+        folder = bert4keras or os.environ.get(VARIABLE)
+        self.check_installed(python, folder)
         info = self._begin(python, folder)
         self.layer_norm_epsilon = info["layer_norm_epsilon"]
 
@@ -71,6 +71,28 @@ class Reference:
     # reference, and how to install them.
     packages: tuple[str, ...] = ("bert4keras", "tensorflow", "tf_keras")
     install = _INSTALL
+
+    @classmethod
+    def check_installed(
+        cls, python: str | None = None, folder: str | os.PathLike | None = None
+    ) -> None:
+        """Looks for the packages; those of another interpreter are not looked for.
+
+        Args:
+            python: as in the class.
+            folder: that holds the first package, if any does.
+
+        Raises:
+            ReferenceUnavailable: one is missing; says how to install it.
+        """
+        first, *others = cls.packages
+        if folder and not os.path.isdir(Path(folder, first)):
+            raise ReferenceUnavailable(
+                f"there is no {first} package in {folder}", hint=cls.install
+            )
+        for name in others if folder else cls.packages:
+            if python is None and not is_installed(name):
+                raise ReferenceUnavailable(f"{name} is not installed", hint=cls.install)
 
     def _begin(self, python, folder=None):
         self._python, self._folder = python, folder
@@ -200,4 +222,5 @@ class TransformersReference(Reference):
     install = _INSTALL_TRANSFORMERS
 
     def __init__(self, python: str | None = None):
+        self.check_installed(python)
         self.is_causal = self._begin(python)["is_causal"]

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import types
 
 import pytest
 from cli_errors import WITHOUT_MODELS, check_error, fill_folder
@@ -18,6 +19,8 @@ def folder(tmp_path_factory):
 def test_an_error_is_one_line_with_a_code_and_leaves_nothing(
     line, code, message, folder, monkeypatch, capsys
 ):
+    # It is looked for, and not imported.
+    monkeypatch.setitem(sys.modules, "tensorflow", types.ModuleType("tensorflow"))
     check_error(line, code, message, folder, monkeypatch, capsys)
 
 

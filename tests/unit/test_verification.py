@@ -17,9 +17,9 @@ from roformer_keras.errors import (
     ReferenceUnavailable,
     SourceError,
 )
-from roformer_keras.verification import answers
+from roformer_keras.verification import answers, reference
 from roformer_keras.verification.answers import LiveAnswers, Output, SavedAnswers
-from roformer_keras.verification.reference import Reference
+from roformer_keras.verification.reference import Reference, TransformersReference
 from roformer_keras.verification.report import Comparison, Report
 from roformer_keras.verification.transformers_answers import TransformersAnswers
 
@@ -237,7 +237,17 @@ def test_what_is_no_whole_reference_file_is_refused(tmp_path):
 # === Running references ===
 
 
-def test_without_bert4keras_the_error_says_how_to_get_it(tmp_path):
+@pytest.mark.parametrize("kind", [Reference, TransformersReference])
+def test_a_package_that_is_not_installed_is_named_before_a_process(kind, monkeypatch):
+    monkeypatch.delenv("ROFORMER_KERAS_REFERENCE", raising=False)
+    for missing in kind.packages:
+        monkeypatch.setattr(reference, "is_installed", missing.__ne__)
+        with pytest.raises(ReferenceUnavailable, match=f"^{missing} is not installed"):
+            kind()
+
+
+def test_without_bert4keras_the_error_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(reference, "is_installed", lambda name: True)
     for name, code in (
         ("failing", "raise ImportError('not today')"),
         ("ending", "import os; os._exit(5)"),
@@ -258,13 +268,13 @@ def test_without_bert4keras_the_error_says_how_to_get_it(tmp_path):
 
 
 def test_a_failed_job_says_what_the_reference_said():
-    reference = object.__new__(Reference)
-    reference.version = "0.10.6"
+    running = object.__new__(Reference)
+    running.version = "0.10.6"
     job = {"op": "predict", "kwargs": {"model": "roformer_v2"}}
-    error = reference._failure(job, "KeyError: 'roformer_v2'")
+    error = running._failure(job, "KeyError: 'roformer_v2'")
     assert isinstance(error, ReferenceUnavailable)
     assert "bert4keras 0.10.6 has no model 'roformer_v2'" in str(error)
-    error = reference._failure(job, "ValueError: x")
+    error = running._failure(job, "ValueError: x")
     assert isinstance(error, CheckpointError)
     assert "bert4keras 0.10.6 could not do predict with {'model'" in str(error)
 
