@@ -89,6 +89,8 @@ class RoFormerConfig(Settings):
             computes with 1e-7 from 0.11.4 on.
         head_norm_epsilon: float. Of the norm in the MLM head, which has 1e-12 in every
             version of bert4keras.
+        tie_word_embeddings: bool. Whether the output of a language model is the
+            transposed token embedding; False gives it a matrix of its own.
         initializer_range: float. Standard deviation of new v1 weights.
         rotary_base: float. Pair i of a head's features turns by
             `rotary_base ** (-2i / features)` radians a token. bert4keras has 10000
@@ -148,6 +150,7 @@ class RoFormerConfig(Settings):
     attention_dropout: float = number(0.1, minimum=0, below=1)
     layer_norm_epsilon: float = number(1e-12, above=0, maximum=1)
     head_norm_epsilon: float = number(1e-12, above=0, maximum=1)
+    tie_word_embeddings: bool = True
     initializer_range: float = number(0.02, above=0, maximum=100)
     # Float32 has no larger numbers by far, nor smaller ones.
     rotary_base: float = number(10000.0, minimum=1e-30, maximum=1e30)
@@ -260,8 +263,9 @@ class RoFormerConfig(Settings):
 
     @property
     def bert4keras_compatible(self) -> bool:
-        """True if bert4keras has this attention, so that there can be a zip."""
-        return not self.is_linear and self.rotary and self.rotary_base == 10000
+        """True if bert4keras has such a model, so that there can be a zip."""
+        has_base = self.rotary and self.rotary_base == 10000
+        return has_base and not self.is_linear and self.tie_word_embeddings
 
     @classmethod
     def from_bert_config(
@@ -307,9 +311,11 @@ class RoFormerConfig(Settings):
         """
         if not self.bert4keras_compatible:
             raise ConfigurationError(
-                "bert4keras has only softmax attention with rotary_base=10000, got "
-                f"attention_type={self.attention_type!r}, rotary={self.rotary!r}, "
-                f"rotary_base={self.rotary_base!r}: choose another format"
+                "bert4keras has only softmax attention with rotary_base=10000, and "
+                f"tied outputs, got attention_type={self.attention_type!r}, "
+                f"rotary={self.rotary!r}, rotary_base={self.rotary_base!r}, "
+                f"tie_word_embeddings={self.tie_word_embeddings!r}: choose another "
+                "format"
             )
         fields = self.to_dict()
         plain = {field.name: field.default for field in dataclasses.fields(self)}

@@ -15,6 +15,8 @@ OPTIONS = {
     "embedding": {"embedding_dim": 6},
     "v2-embedding": {"model_type": "roformer_v2", "embedding_dim": 6},
     "key-size": {"attention_key_size": 6},
+    "untied": {"tie_word_embeddings": False, "embedding_dim": 6},
+    "v2-untied": {"model_type": "roformer_v2", "tie_word_embeddings": False},
     "pooler": {"pooler_activation": "tanh"},
     "nsp": {"pooler_activation": "tanh", "with_nsp": True},
     "embedding-nsp": {

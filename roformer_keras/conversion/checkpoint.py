@@ -19,7 +19,7 @@ To save a model, make a `Checkpoint` of its variables, by the rows of `weight_ta
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,9 +34,11 @@ from roformer_keras.config import (
 from roformer_keras.conversion.quantized import QuantizedLayer
 from roformer_keras.conversion.weights import (
     HEADS,
+    OUTPUT_EMBEDDINGS,
     POSITION_EMBEDDINGS,
     SEGMENT_EMBEDDINGS,
     TASK_PREFIX,
+    WORD_EMBEDDINGS,
     Weight,
     head_of,
     task_rows,
@@ -146,6 +148,21 @@ class Checkpoint:
         return self.tensors[name].read_weight(f"{self.label}: {name}")
 
 
+def with_own_output(
+    checkpoint: Checkpoint, config: RoFormerConfig | Seq2SeqConfig
+) -> Checkpoint:
+    """The checkpoint, with a copy of the embedding if an output is not tied to it."""
+    tensors = checkpoint.tensors
+    is_tied = getattr(config, "tie_word_embeddings", True)
+    # RoFormerV2's head is the embedding alone.
+    has_head = "mlm" in checkpoint.heads or _kind(config) == "roformer_v2"
+    is_new = OUTPUT_EMBEDDINGS not in tensors and WORD_EMBEDDINGS in tensors
+    if is_tied or not (has_head and is_new):
+        return checkpoint
+    copy = {OUTPUT_EMBEDDINGS: tensors[WORD_EMBEDDINGS]}
+    return replace(checkpoint, tensors={**tensors, **copy})
+
+
 def weights_to_read(
     checkpoint: Checkpoint,
     config: RoFormerConfig | Seq2SeqConfig,
@@ -198,7 +215,11 @@ def weights_to_read(
         name
         for name in tensors
         if name not in known
-        and (name in checkpoint.unexpected or head_of(name) in strict_heads)
+        and (
+            name in checkpoint.unexpected
+            or head_of(name) in strict_heads
+            or (name == OUTPUT_EMBEDDINGS and "mlm" in heads)
+        )
         and not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore)
     ]
     problems = [f"unexpected {name:.100} {tensors[name].shape}" for name in unexpected]

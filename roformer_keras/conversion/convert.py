@@ -19,6 +19,7 @@ from roformer_keras.conversion.checkpoint import (
     check_saved_tokenizer,
     model_of,
     weights_to_read,
+    with_own_output,
 )
 from roformer_keras.conversion.model_card import model_card
 from roformer_keras.conversion.reader import open_checkpoint
@@ -180,6 +181,7 @@ def prepare(
         if "nsp" in checkpoint.heads:
             changes = {"with_nsp": True, **changes}
     config = checkpoint.config_for(base, **changes)
+    checkpoint = with_own_output(checkpoint, config)
     heads = model_heads(base, config)
     unmapped = [head for head in checkpoint.heads if head not in heads]
     if unmapped:

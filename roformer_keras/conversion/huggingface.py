@@ -20,7 +20,12 @@ from roformer_keras.conversion.huggingface_config import (
 )
 from roformer_keras.conversion.huggingface_heads import read_task
 from roformer_keras.conversion.sentence_modules import read_modules
-from roformer_keras.conversion.weights import task_rows
+from roformer_keras.conversion.weights import (
+    PYTORCH_BIAS,
+    PYTORCH_DECODER,
+    PYTORCH_DECODER_BIAS,
+    task_rows,
+)
 from roformer_keras.errors import (
     CheckpointError,
     ConfigurationError,
@@ -39,11 +44,8 @@ from roformer_keras.io.vocabulary import read_vocabulary
 
 _WORDS = "roformer.embeddings.word_embeddings.weight"
 POSITIONS = "roformer.encoder.embed_positions.weight"
-# A tensor that must equal another, and that other.
-_TIED = {
-    "cls.predictions.decoder.weight": _WORDS,
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
+# A tensor that equals another where the output is tied, and that other.
+_TIED = {PYTORCH_DECODER: _WORDS, PYTORCH_DECODER_BIAS: PYTORCH_BIAS}
 # Features per head; no model has nearly as many.
 _MAX_HEAD_SIZE = 65_536
 _BUFFERS = ("roformer.embeddings.position_ids", "roformer.embeddings.token_type_ids")
@@ -83,23 +85,27 @@ def own_tensors(
     positions = found.pop(POSITIONS, None)
     if positions is not None:
         _check_positions(positions, label)
+    if not is_tied:
+        if PYTORCH_BIAS in found and PYTORCH_DECODER not in found:
+            raise CheckpointError(
+                f"{label} lacks {PYTORCH_DECODER}, which tie_word_embeddings=false "
+                "asks for: save the model again"
+            )
+        if PYTORCH_DECODER_BIAS in found:
+            # The one that Transformers adds.
+            found[PYTORCH_BIAS] = found.pop(PYTORCH_DECODER_BIAS)
+        return found
     for name, original in _TIED.items():
         tied = found.pop(name, None)
         if tied is None:
-            has_output = "cls.predictions.bias" in found
-            if is_tied or not has_output or not name.endswith("weight"):
-                continue
-            raise CheckpointError(
-                f"{label} lacks {name}, which tie_word_embeddings=false asks for: save "
-                "the model again"
-            )
+            continue
         if original not in found:
             found[original] = tied
         elif not _are_equal(tied, found[original]):
             raise CheckpointError(
-                f"{label}: {name} must equal {original}, because the output of "
-                "RoFormer is the transposed embedding here, and does not: a model that "
-                "was trained with tie_word_embeddings=false cannot be loaded"
+                f"{label}: {name} must equal {original}, to which a tied output "
+                "belongs, and does not: if the output was trained apart, write "
+                "tie_word_embeddings=false into its config.json"
             )
     return found
 

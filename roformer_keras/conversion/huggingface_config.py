@@ -12,6 +12,7 @@ from roformer_keras.conversion.huggingface_heads import (
     THEIR_ACTIVATIONS,
     write_task,
 )
+from roformer_keras.conversion.weights import PYTORCH_DECODER
 from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.vocabulary import CLS, MASK, PAD, SEP, UNK, vocabulary_level
@@ -89,7 +90,10 @@ def read_config(fields: Mapping, tensors: Mapping[str, Tensor]) -> dict[str, Any
             f"use_bias must be {has_norms} for tensors with"
             f"{'' if has_norms else 'out'} norms, got {fields['use_bias']!r}"
         )
-    config = config.replace(model_type="roformer" if has_norms else "roformer_v2")
+    config = config.replace(
+        model_type="roformer" if has_norms else "roformer_v2",
+        tie_word_embeddings=PYTORCH_DECODER not in tensors,
+    )
     has_mlm = any(name.startswith("cls.predictions.") for name in tensors)
     left_out = [name for name in tensors if _LEFT_OUT.match(name)]
     pooler = [name for name in tensors if name.startswith("roformer.pooler.")]
@@ -191,7 +195,7 @@ def write_config(checkpoint: Checkpoint, one_segment: bool = False) -> dict[str,
         "max_position_embeddings": MAX_POSITIONS,
         "pad_token_id": 0,
         "rotary_value": False,
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": config.tie_word_embeddings,
         "dtype": "float32",
     }
     if config.pooler_activation is not None:

@@ -43,6 +43,7 @@ BACKBONE = ("encoder.", "embeddings_project")
 # bias although it is in no module here. Names of other heads have a slash.
 _MODULES = {
     r"cls\.predictions\.transform\.": "transform",
+    r"cls\.predictions\.decoder\.": "cls",
     r"classifier\.": "classifier",
     r"qa_outputs\.": "qa_outputs",
     r"sequence_summary\.": "summary",
@@ -129,6 +130,9 @@ def write_adapter(
         for pattern, module in _MODULES.items()
         if any(re.match(pattern, name) for name in theirs)
     ]
+    if "cls" in modules:
+        # All of a masked LM's head.
+        modules = ["cls"]
     metadata = {"format": "pt"}
     if adapter.model is not None:
         options = json.dumps(dict(adapter.model_options), ensure_ascii=False)

@@ -20,6 +20,12 @@ SEGMENT_EMBEDDINGS = "bert/embeddings/token_type_embeddings"
 # Of BERT alone.
 POSITION_EMBEDDINGS = "bert/embeddings/position_embeddings"
 OUTPUT_BIAS = "cls/predictions/output_bias"
+# Of an output that is not tied to the token embedding.
+OUTPUT_EMBEDDINGS = "cls/predictions/decoder/weights"
+# The output and its bias in PyTorch, which has the bias twice.
+PYTORCH_DECODER = "cls.predictions.decoder.weight"
+PYTORCH_BIAS = "cls.predictions.bias"
+PYTORCH_DECODER_BIAS = "cls.predictions.decoder.bias"
 
 HEADS = ("pooler", "nsp", "mlm")
 # Comes before the variable path of a weight in the head of a task.
@@ -270,6 +276,10 @@ class _Table:
         config, width = self._config, self._config.input_dim
         shape = (config.hidden_dim, width)
         name = "cls/predictions"
+        if not config.tie_word_embeddings:
+            path = "mlm_head/output_embedding/embeddings"
+            shapes = config.vocabulary_size, width
+            self._add(OUTPUT_EMBEDDINGS, path, shapes, "", "", head="mlm")
         if not config.use_bias:
             # RoFormerV2 has this layer only where the widths differ, and bert4keras
             # keeps it in the files of its users, but in no checkpoint.

@@ -30,7 +30,13 @@ from roformer_keras.conversion.sentence_modules import (
     dense_tensors,
     write_modules,
 )
-from roformer_keras.conversion.weights import KERAS_BACKBONE, Weight
+from roformer_keras.conversion.weights import (
+    KERAS_BACKBONE,
+    PYTORCH_BIAS,
+    PYTORCH_DECODER,
+    PYTORCH_DECODER_BIAS,
+    Weight,
+)
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import PARTIAL_PREFIX, make_folder, replacing
@@ -330,6 +336,9 @@ def _huggingface_tensors(checkpoint, dtype, on_tensor) -> dict[str, np.ndarray]:
         row = rows[name]
         turned = value.T if row.huggingface_transposed else value
         tensors[row.huggingface] = np.ascontiguousarray(turned)
+    if PYTORCH_DECODER in tensors and PYTORCH_BIAS in tensors:
+        # Transformers adds this one where the output is not tied.
+        tensors[PYTORCH_DECODER_BIAS] = tensors[PYTORCH_BIAS].copy()
     return tensors
 
 

@@ -408,7 +408,7 @@ class NetworkWriter:
             x = self.dense(layer.dense, x)
         if layer.transform:
             x = self.norm(layer.norm, x)
-        logits = graph.score(x, self.table(layer.token_embedding))
+        logits = graph.score(x, self.table(layer.scoring_embedding))
         return graph.add(logits, _value(layer.bias)) if layer.transform else logits
 
     # === Heads of tasks ===

@@ -1,4 +1,4 @@
-"""Heads on top of the blocks: the tied MLM output and the pooler."""
+"""Heads on top of the blocks: the MLM output and the pooler."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -13,7 +13,7 @@ from roformer_keras.types import Shape, TensorLike
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class MaskedLMHead(keras.layers.Layer):
-    """Scores every token of the vocabulary with the transposed token embedding.
+    """Scores every token of the vocabulary, mostly with the transposed token embedding.
 
     RoFormer transforms first (dense, activation, LayerNorm) and adds a bias at the
     end; RoFormerV2 does neither, and only maps to the width of the embedding where
@@ -30,6 +30,8 @@ class MaskedLMHead(keras.layers.Layer):
         conditional, condition_hidden_dim, condition_hidden_activation: of the
             transform's norm, see `LayerNorm`.
         kernel_initializer: of the dense layer.
+        tie_word_embeddings: bool. False scores with an embedding of the same shape that
+            is trained apart.
         kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -63,14 +65,20 @@ class MaskedLMHead(keras.layers.Layer):
         condition_hidden_dim: int | None = None,
         condition_hidden_activation: str | Callable | None = "linear",
         kernel_initializer: Any = "glorot_uniform",
+        tie_word_embeddings: bool = True,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if conditional and not transform:
             raise ConfigurationError("a head without a transform takes no condition")
         self.token_embedding = token_embedding
+        self.tie_word_embeddings = tie_word_embeddings
+        self.output_embedding = None
+        if not tie_word_embeddings:
+            own = {**token_embedding.get_config(), "name": "output_embedding"}
+            self.output_embedding = type(token_embedding).from_config(own)
         # It returns none, but Keras would warn of a mask that is lost.
-        token_embedding.supports_masking = True
+        self.scoring_embedding.supports_masking = True
         self.transform = transform
         self.activation = activation
         self.dropout = dropout
@@ -101,10 +109,16 @@ class MaskedLMHead(keras.layers.Layer):
                 dropout, dtype=self.dtype_policy, name="output_dropout"
             )
 
+    @property
+    def scoring_embedding(self) -> keras.layers.Layer:
+        """The embedding whose transpose scores tokens."""
+        own = self.output_embedding
+        return self.token_embedding if own is None else own
+
     def build(self, x_shape: Shape, condition_shape: Shape | None = None) -> None:
         embedded_shape = (*x_shape[:-1], self.token_embedding.output_dim)
-        if not self.token_embedding.built:
-            self.token_embedding.build()
+        if not self.scoring_embedding.built:
+            self.scoring_embedding.build()
         if self.transform or x_shape[-1] != self.token_embedding.output_dim:
             self.dense.build(x_shape)
         if self.transform:
@@ -131,7 +145,7 @@ class MaskedLMHead(keras.layers.Layer):
     def _logits(self, x):
         # A Keras embedding does not cast its table, so under a mixed policy its product
         # is of the table's type unless its `reverse_dtype` says otherwise.
-        return ops.cast(self.token_embedding(x, reverse=True), self.compute_dtype)
+        return ops.cast(self.scoring_embedding(x, reverse=True), self.compute_dtype)
 
     def compute_mask(
         self, inputs: TensorLike, previous_mask: TensorLike = None
@@ -156,6 +170,7 @@ class MaskedLMHead(keras.layers.Layer):
             condition_hidden_dim=self.condition_hidden_dim,
             condition_hidden_activation=self.condition_hidden_activation,
             kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
+            tie_word_embeddings=self.tie_word_embeddings,
         )
         return config
 

@@ -8,13 +8,15 @@ import keras
 import numpy as np
 
 from roformer_keras.conversion.peft import BACKBONE, Adapter
-from roformer_keras.conversion.weights import Weight
+from roformer_keras.conversion.weights import (
+    PYTORCH_BIAS,
+    PYTORCH_DECODER,
+    PYTORCH_DECODER_BIAS,
+    Weight,
+)
 from roformer_keras.errors import CheckpointError, ConfigurationError, Hint
 from roformer_keras.models.paths import weights_by_path
 from roformer_keras.models.preset_files import checkpoint_of
-
-# What PEFT saves once more, though it is one with another weight here.
-_TIED = "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"
 
 
 def head_fields(model: Any) -> dict[str, Any]:
@@ -23,11 +25,13 @@ def head_fields(model: Any) -> dict[str, Any]:
     if not rows:
         return {}
     checkpoint = checkpoint_of(model, rows.values())
+    head = {
+        name: _turned(row, checkpoint.weight(row.name)) for name, row in rows.items()
+    }
+    if PYTORCH_DECODER in head and PYTORCH_BIAS in head:
+        head[PYTORCH_DECODER_BIAS] = head[PYTORCH_BIAS]
     return {
-        "head": {
-            name: _turned(row, checkpoint.weight(row.name))
-            for name, row in rows.items()
-        },
+        "head": head,
         "model": checkpoint.model,
         "model_options": checkpoint.model_options,
     }
@@ -64,18 +68,17 @@ def matched_head(
                 stacklevel=3,
             )
         return []
-    words = weights_by_path(model)["token_embedding/embeddings"]
-    for name, tied in zip(
-        _TIED, (words, head.get("cls.predictions.bias")), strict=True
-    ):
-        if name in head and not np.array_equal(head.pop(name), tied):
+    if PYTORCH_DECODER_BIAS in head:
+        # PEFT saves it twice, and Transformers adds this one.
+        head[PYTORCH_BIAS] = head.pop(PYTORCH_DECODER_BIAS)
+    if PYTORCH_DECODER in head and PYTORCH_DECODER not in rows:
+        words = weights_by_path(model)["token_embedding/embeddings"]
+        if not np.array_equal(head.pop(PYTORCH_DECODER), words):
             raise CheckpointError(
-                f"{label}: {name} must equal the word embeddings or the bias, to which "
-                "the output is tied here, and modules_to_save=['cls'] has trained it "
-                "apart: no class of this package can hold it, merged or not",
-                hint="train again with modules_to_save=['transform'], or with "
-                "model.get_output_embeddings().weight.requires_grad_(False) after "
-                "get_peft_model",
+                f"{label}: {PYTORCH_DECODER} must equal the word embeddings, to which "
+                "the output of this model is tied, and modules_to_save=['cls'] has "
+                "trained it apart",
+                hint="load the model with tie_word_embeddings=False, then the adapter",
             )
     for values in (head, added):
         # PEFT may train a part of a head.

@@ -68,7 +68,8 @@ def backbone_layout(
     for name in ("attention", "feed_forward"):
         layout[f"{block}/{name}/output_dense/kernel"] = (axis, None)
     if config.vocabulary_size % count == 0:
-        layout["(.*/)?token_embedding/embeddings"] = (axis, None)
+        for name in ("token", "output"):
+            layout[f"(.*/)?{name}_embedding/embeddings"] = (axis, None)
     return layout
 
 

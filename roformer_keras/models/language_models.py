@@ -1,4 +1,4 @@
-"""The models with a tied output layer: masked, causal, and RoFormer-Sim."""
+"""The language models: masked, causal, and RoFormer-Sim."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -36,7 +36,7 @@ _RATE = 1e-4
 
 
 class LanguageModel(PresetModel):
-    """A backbone and its tied output layer.
+    """A backbone and its output layer.
 
     Subclasses differ in what their backbone must be, see `config.MODEL_FIELDS`, and in
     the objective by which they learn texts, see `OBJECTIVES`.
@@ -86,6 +86,7 @@ class LanguageModel(PresetModel):
             condition_hidden_dim=config.layer_norm_cond_hidden_size,
             condition_hidden_activation=config.layer_norm_cond_hidden_activation,
             kernel_initializer=initializer(config),
+            tie_word_embeddings=config.tie_word_embeddings,
             dtype=backbone.dtype_policy,
             name="mlm_head",
         )

@@ -12,12 +12,17 @@ import keras
 
 from roformer_keras.checks import check_instance, check_names
 from roformer_keras.config import ConfigSource, RoFormerConfig
-from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
+from roformer_keras.conversion.checkpoint import (
+    Checkpoint,
+    weights_to_read,
+    with_own_output,
+)
 from roformer_keras.conversion.convert import save
 from roformer_keras.conversion.reader import open_checkpoint, read_tokenizer
 from roformer_keras.conversion.tokenizer_files import checked_tokenizer_fields
 from roformer_keras.conversion.weights import (
     OUTPUT_BIAS,
+    OUTPUT_EMBEDDINGS,
     WORD_EMBEDDINGS,
     model_heads,
     weight_table,
@@ -41,7 +46,12 @@ _NOT_IN_SHAPES = ("num_heads", "activation", "position_embedding", "norm_first")
 # Those that a source states only where it differs from the default.
 _STATED = ("attention", "attention_type", "rotary", "rotary_base", "performer_seed")
 # Rows of these are kept and added by `keep_tokens` and `compound_tokens`.
-_BY_TOKEN = (WORD_EMBEDDINGS, OUTPUT_BIAS, "token_embedding/embeddings")
+_BY_TOKEN = (
+    WORD_EMBEDDINGS,
+    OUTPUT_EMBEDDINGS,
+    OUTPUT_BIAS,
+    "token_embedding/embeddings",
+)
 
 
 def opened_checkpoint(
@@ -82,6 +92,7 @@ def loaded_model(
             stored = checkpoint.config.replace(**changes)
         else:
             stored = checkpoint.config_for(cls.__name__, **changes)
+        checkpoint = with_own_output(checkpoint, stored)
         heads = model_heads(cls.__name__, stored)
         if "num_layers" in changes:
             ignore = _with_dropped_layers(ignore, checkpoint, stored)
@@ -116,6 +127,7 @@ def read_weights(
             f"source by {type(model).__name__}.from_preset"
         )
     with opened_checkpoint(source) as checkpoint:
+        checkpoint = with_own_output(checkpoint, model.config)
         pairs = model._matched(checkpoint, initialize_heads, ignore)
         # A tensor that is corrupt changes nothing.
         values = [checkpoint.weight(row.name) for _, row in pairs]

@@ -73,6 +73,7 @@ MAKE = {
         pooler_activation="linear",
         shared_segment_embeddings=True,
     ),
+    "untied": lambda: random_lm(tie_word_embeddings=False),
     "residual-scores": lambda: random_lm(residual_attention_scores=True),
     "no-rotation": lambda: random_lm(rotary=False, activation="silu"),
     "other-base-position-ids": lambda: random_lm(

@@ -51,7 +51,7 @@ BACKBONES = {
 }
 LANGUAGE_MODELS = {
     RoFormerMaskedLM: {},
-    RoFormerCausalLM: {"attention": "causal"},
+    RoFormerCausalLM: {"attention": "causal", "tie_word_embeddings": False},
     RoFormerSim: UNILM,
 }
 OPTIONS = {

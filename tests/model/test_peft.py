@@ -272,12 +272,33 @@ def test_heads_of_adapters_of_peft_are_loaded(name, tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_an_output_that_peft_has_trained_apart_is_refused(tmp_path):
-    trained_adapter("tied output", tmp_path, is_tied=False)
+def test_an_output_that_peft_has_trained_apart(tmp_path):
+    peft = pytest.importorskip("peft")
+    import transformers
+
+    expected = trained_adapter("tied output", tmp_path, is_tied=False)
     model = load_model(tmp_path / "base")
-    message = r"decoder\.weight must equal the word embeddings.*requires_grad_\(False\)"
+    message = r"decoder\.weight must equal the word embeddings.*tie_word_embeddings=Fal"
     with pytest.raises(CheckpointError, match=message):
         model.load_lora(tmp_path / "adapter")
+    model = RoFormerMaskedLM.from_preset(tmp_path / "base", tie_word_embeddings=False)
+    model.load_lora(tmp_path / "adapter")
+    inputs = {"token_ids": IDS, "segment_ids": SEGMENTS}
+    np.testing.assert_allclose(model(inputs), expected, atol=1e-5)
+    # And back: as an adapter of a base that is tied or not, and merged.
+    model.save_lora(tmp_path / "again")
+    options = {"tie_word_embeddings": False, "format": "huggingface", "verbose": 0}
+    convert(tmp_path / "base", tmp_path / "untied", **options)
+    auto = transformers.AutoModelForMaskedLM
+    for base in ("base", "untied"):
+        adapted = auto.from_pretrained(tmp_path / base)
+        adapted = peft.PeftModel.from_pretrained(adapted, tmp_path / "again").eval()
+        np.testing.assert_allclose(theirs_of(adapted), outputs_of(model), atol=1e-5)
+    model.merge_lora()
+    model.save_to_preset(tmp_path / "preset")
+    convert(tmp_path / "preset", tmp_path / "merged", format="huggingface", verbose=0)
+    merged = auto.from_pretrained(tmp_path / "merged").eval()
+    np.testing.assert_allclose(theirs_of(merged), outputs_of(model), atol=1e-5)
 
 
 def test_peft_loads_the_head_of_a_classifier(tmp_path):
