@@ -59,80 +59,77 @@ class Baseline:
 # === How alike two texts are ===
 
 
-def jaccard(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
-    """Shared characters divided by all characters of each pair: float `(pairs,)`."""
-    pairs = [(set(one), set(other)) for one, other in zip(first, second, strict=True)]
-    return np.array([len(a & b) / max(len(a | b), 1) for a, b in pairs])
+class Similarity(Baseline):
+    """How alike the texts of each pair are, which has not the range of the labels."""
+
+    figures: tuple[str, ...] | None = ("spearman", "pearson")
+
+    def cosines(self, learned: dict, first: Sequence[str], second: Sequence[str]):
+        """How alike each two texts are: float `(pairs,)`."""
+        raise NotImplementedError
+
+    def answer(self, learned, texts):
+        return self.cosines(learned, *zip(*texts, strict=True))
 
 
-def count_characters(texts: Sequence[str]) -> dict:
-    """Vocabulary and weights that `tf_idf_vectors` needs.
-
-    Returns:
-        dict of `texts`, how many there are; and `characters`: in how many of them each
-        is. Runs of characters are not kept: they would give away what was written.
-    """
-    counts = Counter(character for text in texts for character in set(text.lower()))
-    return {"texts": len(texts), "characters": dict(sorted(counts.items()))}
-
-
-def are_counts(learned: Any) -> bool:
-    """True if `count_characters` may have returned it."""
-    if not isinstance(learned, dict) or learned.keys() != {"texts", "characters"}:
-        return False
-    total, counts = learned["texts"], learned["characters"]
-    return (
-        is_integer(total)
-        and isinstance(counts, dict)
-        and all(is_integer(count) and 0 < count <= total for count in counts.values())
-    )
-
-
-def tf_idf_vectors(learned: dict, texts: Sequence[str]):
-    """Vectors of length 1 by the characters of texts: sparse `(texts, characters)`.
-
-    Characters that the learned texts lack count as the rarest. The logarithm of the
-    count of a character is taken, as in scikit-learn's `sublinear_tf`.
-    """
-    name = "sklearn.feature_extraction.text"
-    vectorizer = import_extra(name, "TF-IDF").TfidfVectorizer
-    characters = sorted({c for text in texts for c in text.lower()})
-    vectors = vectorizer(analyzer="char", vocabulary=characters, sublinear_tf=True)
-    counts, total = learned["characters"], learned["texts"]
-    vectors.idf_ = np.array(
-        [math.log((1 + total) / (1 + counts.get(c, 0))) + 1 for c in characters]
-    )
-    return vectors.transform(texts)
-
-
-class Jaccard:
-    """Similarity by shared characters."""
+class Jaccard(Similarity):
+    """Shared characters divided by all characters of each pair."""
 
     name = "Jaccard of characters"
 
-    def fit(self, texts: list[tuple[str, ...]]) -> dict:
-        return {}
-
-    def is_valid(self, learned: Any) -> bool:
-        return learned == {}
-
     def cosines(self, learned, first, second):
-        return jaccard(first, second)
+        pairs = [(set(one), set(two)) for one, two in zip(first, second, strict=True)]
+        return np.array([len(a & b) / max(len(a | b), 1) for a, b in pairs])
 
 
-class TfIdf:
-    """Similarity by the cosine of TF-IDF vectors."""
+class TfIdf(Similarity):
+    """The cosine of the TF-IDF vectors of each pair.
+
+    It learns `texts`, how many there are; and `characters`: in how many of them each
+    is. Runs of characters are not kept: they would give away what was written.
+    """
 
     name = "TF-IDF of characters"
 
-    def fit(self, texts: list[tuple[str, ...]]) -> dict:
-        return count_characters([text for row in texts for text in row])
+    def fit(self, texts, expected=None):
+        counts = Counter(
+            character
+            for row in texts
+            for text in row
+            for character in set(text.lower())
+        )
+        total = sum(map(len, texts))
+        return {"texts": total, "characters": dict(sorted(counts.items()))}
 
-    is_valid = staticmethod(are_counts)
+    def is_valid(self, learned):
+        if not isinstance(learned, dict) or learned.keys() != {"texts", "characters"}:
+            return False
+        total, counts = learned["texts"], learned["characters"]
+        return (
+            is_integer(total)
+            and isinstance(counts, dict)
+            and all(is_integer(one) and 0 < one <= total for one in counts.values())
+        )
+
+    def vectors(self, learned: dict, texts: Sequence[str]):
+        """Vectors of length 1 by the characters: sparse `(texts, characters)`.
+
+        Characters that the learned texts lack count as the rarest. The logarithm of the
+        count of a character is taken, as in scikit-learn's `sublinear_tf`.
+        """
+        name = "sklearn.feature_extraction.text"
+        vectorizer = import_extra(name, "TF-IDF").TfidfVectorizer
+        characters = sorted({c for text in texts for c in text.lower()})
+        vectors = vectorizer(analyzer="char", vocabulary=characters, sublinear_tf=True)
+        counts, total = learned["characters"], learned["texts"]
+        vectors.idf_ = np.array(
+            [math.log((1 + total) / (1 + counts.get(c, 0))) + 1 for c in characters]
+        )
+        return vectors.transform(texts)
 
     def cosines(self, learned, first, second):
         # Fitted together, so that both have the same columns.
-        vectors = tf_idf_vectors(learned, [*first, *second])
+        vectors = self.vectors(learned, [*first, *second])
         products = vectors[: len(first)].multiply(vectors[len(first) :])
         return np.asarray(products.sum(axis=1)).ravel()
 
@@ -143,35 +140,26 @@ SIMILARITIES = (Jaccard(), TfIdf())
 class _BySimilarity(Baseline):
     """A base of those that learn what a similarity learns."""
 
-    def __init__(self, similarity):
+    def __init__(self, similarity: Similarity):
         self.similarity, self.name = similarity, similarity.name
 
     def fit(self, texts, expected):
-        return self.similarity.fit(texts)
+        return self.similarity.fit(texts, expected)
 
     def is_valid(self, learned):
         return self.similarity.is_valid(learned)
 
 
-class PairSimilarity(_BySimilarity):
-    """The similarity of each pair; it has not the range of the labels."""
-
-    figures = ("spearman", "pearson")
-
-    def answer(self, learned, texts):
-        return self.similarity.cosines(learned, *zip(*texts, strict=True))
-
-
-class PairThreshold(Baseline):
+class PairThreshold(_BySimilarity):
     """One class for pairs of at least some similarity, another for those below."""
 
-    def __init__(self, similarity, names: Sequence[str]):
-        self.similarity, self.name = similarity, similarity.name
+    def __init__(self, similarity: Similarity, names: Sequence[str]):
+        super().__init__(similarity)
         self.names = list(names)
 
     def fit(self, texts, expected):
-        learned = self.similarity.fit(texts)
-        cosines = self.similarity.cosines(learned, *zip(*texts, strict=True))
+        learned = super().fit(texts, expected)
+        cosines = self.similarity.answer(learned, texts)
         return {**learned, **best_threshold(cosines, expected, len(self.names))}
 
     def is_valid(self, learned):
@@ -182,12 +170,11 @@ class PairThreshold(Baseline):
         return (
             _is_finite(others.pop("threshold", None))
             and all(is_integer(side) and 0 <= side < len(self.names) for side in sides)
-            and self.similarity.is_valid(others)
+            and super().is_valid(others)
         )
 
     def answer(self, learned, texts):
-        cosines = self.similarity.cosines(learned, *zip(*texts, strict=True))
-        is_above = cosines >= learned["threshold"]
+        is_above = self.similarity.answer(learned, texts) >= learned["threshold"]
         return np.where(is_above, learned["above"], learned["below"])
 
     def describe(self, learned):
@@ -245,28 +232,23 @@ class MostSimilarChoice(_BySimilarity):
     """The choice that is most like the context and the question."""
 
     def fit(self, texts, expected):
-        return self.similarity.fit([(*row[:-1], *row[-1]) for row in texts])
+        return super().fit([(*row[:-1], *row[-1]) for row in texts], expected)
 
     def answer(self, learned, texts):
         pairs = [("".join(row[:-1]), choice) for row in texts for choice in row[-1]]
-        cosines = self.similarity.cosines(learned, *zip(*pairs, strict=True))
+        cosines = self.similarity.answer(learned, pairs)
         ends = np.cumsum([len(row[-1]) for row in texts])
         return np.array([part.argmax() for part in np.split(cosines, ends[:-1])])
 
 
-class NearestTexts(Baseline):
+class NearestTexts(TfIdf):
     """The nearest other text by TF-IDF; of many texts only some are searched for."""
 
-    name = "TF-IDF of characters"
-
-    def fit(self, texts, expected):
-        return TfIdf().fit(texts)
-
-    is_valid = staticmethod(are_counts)
+    figures = None
 
     def answer(self, learned, texts):
         rows = np.linspace(0, len(texts), min(len(texts), _MAX_QUERIES), endpoint=False)
-        vectors = tf_idf_vectors(learned, [text for (text,) in texts])
+        vectors = self.vectors(learned, [text for (text,) in texts])
         return nearest_rows(vectors, rows.astype("int64"))
 
 

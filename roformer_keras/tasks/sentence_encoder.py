@@ -28,7 +28,6 @@ from roformer_keras.tasks.baselines import (
     Baseline,
     MostFrequent,
     NearestTexts,
-    PairSimilarity,
     PairThreshold,
 )
 from roformer_keras.tasks.heads import dense_head, sequence_of
@@ -117,7 +116,7 @@ class SentenceEncoderFiles(TaskFiles):
 
     def baselines(self, text_count: int) -> list[Baseline]:
         if self.model.objective == "cosent":
-            return [PairSimilarity(one) for one in SIMILARITIES]
+            return list(SIMILARITIES)
         if self.model.objective == "contrastive":
             return [NearestTexts()]
         thresholds = [PairThreshold(one, self.model._names) for one in SIMILARITIES]

@@ -15,7 +15,6 @@ from roformer_keras.tasks.baselines import (
     SIMILARITIES,
     Baseline,
     Mean,
-    PairSimilarity,
 )
 from roformer_keras.tasks.labels import parse_number, rounded
 from roformer_keras.tasks.measures import Measure, NumberMeasure
@@ -48,7 +47,7 @@ class TextRegressorFiles(TaskFiles):
     def baselines(self, text_count: int) -> list[Baseline]:
         found: list[Baseline] = [Mean()]
         if text_count == 2:
-            found += [PairSimilarity(one) for one in SIMILARITIES]
+            found += SIMILARITIES
         return found
 
     def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:

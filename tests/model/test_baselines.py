@@ -19,12 +19,8 @@ from roformer_keras.tasks.baselines import (
     NearerText,
     NearestTexts,
     NoAnswer,
-    PairSimilarity,
     PairThreshold,
     best_threshold,
-    count_characters,
-    jaccard,
-    tf_idf_vectors,
 )
 from roformer_keras.tasks.evaluation import evaluate_task, fit_baselines
 from roformer_keras.tasks.intervals import bootstrap_intervals, wilson_interval
@@ -81,7 +77,7 @@ def test_what_no_baseline_has_learned_is_refused():
         (NearestTexts(), {"texts": 1, "characters": {"天": 2}}),
         (NearestTexts(), {"texts": 1, "characters": ["天"]}),
         (NearestTexts(), {"texts": "1", "characters": {}}),
-        (PairSimilarity(JACCARD), {"texts": 1}),
+        (JACCARD, {"texts": 1}),
         (NearerText(TF_IDF), {}),
         (pair, {"threshold": 0.5, "below": 0, "above": 2}),
         (pair, {"threshold": "x", "below": 0, "above": 1}),
@@ -95,7 +91,7 @@ def test_what_no_baseline_has_learned_is_refused():
 
 
 def test_jaccard():
-    similarities = jaccard(["春眠不觉", "春春", "天"], ["春天", "春", "地"])
+    similarities = JACCARD.cosines({}, ["春眠不觉", "春春", "天"], ["春天", "春", "地"])
     np.testing.assert_allclose(similarities, [1 / 5, 1, 0])
 
 
@@ -103,12 +99,13 @@ def test_tf_idf_is_that_of_scikit_learn():
     train = ["春天来了", "天地", "春眠不觉晓", "AB天"]
     texts = ["春天天天", "天地春", "晓来a"]
     expected = TfidfVectorizer(analyzer="char", sublinear_tf=True).fit(train)
-    weights = tf_idf_vectors(count_characters(train), texts)
+    learned = TF_IDF.fit([(text,) for text in train])
+    weights = TF_IDF.vectors(learned, texts)
     products = (weights @ weights.T).toarray()
     vectors = expected.transform(texts)
     np.testing.assert_allclose(products, (vectors @ vectors.T).toarray())
     # A character that the training data lack is not left out.
-    strange = tf_idf_vectors(count_characters(train), ["天空", "天海", "天空"])
+    strange = TF_IDF.vectors(learned, ["天空", "天海", "天空"])
     products = (strange @ strange.T).toarray()
     assert products[0, 1] < products[0, 2] == pytest.approx(1)
 
@@ -146,7 +143,7 @@ def test_pairs(similarity):
     assert predicted.tolist() == [1, 0]
     shown = threshold.describe(threshold.fit(rows, [0, 1, 0, 1]))
     assert (shown["below"], shown["above"]) == ("异", "同")
-    predicted = answered(PairSimilarity(similarity), rows, [5, 1, 5, 1])
+    predicted = answered(similarity, rows, [5, 1, 5, 1])
     assert predicted[0] > predicted[1] and predicted[2] > predicted[3]
     triplets = [(*alike, other[1]), (alike[0], other[1], alike[1])]
     assert answered(NearerText(similarity), triplets, [0, 1]).tolist() == [0, 1]
