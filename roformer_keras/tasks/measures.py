@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from roformer_keras.data.choices import MAX_CHOICES
 from roformer_keras.extras import import_extra
 from roformer_keras.tasks.labels import rounded
 
@@ -53,7 +54,35 @@ class Measure:
         return {"rows": len(expected), **shares}
 
 
-class ClassMeasure(Measure):
+class ChoiceMeasure(Measure):
+    """The number of a choice for each row.
+
+    `expected` is int `(rows,)`; `found` likewise, or a list of the probabilities of the
+    choices of each row. The report has `accuracy`.
+    """
+
+    names: Sequence = range(MAX_CHOICES)
+
+    def report(self, expected, found):
+        return self._shares(expected, found)
+
+    def rights(self, expected, found):
+        return {"accuracy": np.asarray(expected) == _numbers(found)}
+
+    def errors(self, expected, found):
+        expected, numbers = np.asarray(expected), _numbers(found)
+        sure = np.array([row.max() for row in found])
+        return _worst(
+            np.where(numbers == expected, -np.inf, sure),
+            lambda row: {
+                "expected": self.names[expected[row]],
+                "predicted": self.names[numbers[row]],
+                "confidence": rounded(sure[row]),
+            },
+        )
+
+
+class ClassMeasure(ChoiceMeasure):
     """A class for each row.
 
     Args:
@@ -70,7 +99,7 @@ class ClassMeasure(Measure):
 
     def report(self, expected, found):
         metrics = import_extra("sklearn.metrics", "a report of a classifier")
-        expected, found = np.asarray(expected), _classes(found)
+        expected, found = np.asarray(expected), _numbers(found)
         matrix = metrics.confusion_matrix(
             expected, found, labels=list(range(len(self.names)))
         )
@@ -80,28 +109,13 @@ class ClassMeasure(Measure):
             "confusion": matrix.tolist(),
         }
 
-    def rights(self, expected, found):
-        return {"accuracy": np.asarray(expected) == _classes(found)}
-
     def weighted(self, expected, found):
         rows = np.arange(len(expected))
         members = [
             _counts(numbers, rows, len(self.names), len(rows))
-            for numbers in (expected, _classes(found))
+            for numbers in (expected, _numbers(found))
         ]
         return _macro_f1(*members)
-
-    def errors(self, expected, found):
-        expected, numbers = np.asarray(expected), _classes(found)
-        sure = found[np.arange(len(found)), numbers]
-        return _worst(
-            np.where(numbers == expected, -np.inf, sure),
-            lambda row: {
-                "expected": self.names[expected[row]],
-                "predicted": self.names[numbers[row]],
-                "confidence": rounded(sure[row]),
-            },
-        )
 
 
 class LabelSetMeasure(Measure):
@@ -331,32 +345,6 @@ class AnswerMeasure(Measure):
         return np.array([_character_f1(*pair) for pair in pairs])
 
 
-class ChoiceMeasure(Measure):
-    """The number of a choice for each row.
-
-    `expected` is int `(rows,)`; `found` likewise, or a list of the probabilities of the
-    choices of each row. The report has `accuracy`.
-    """
-
-    def report(self, expected, found):
-        return self._shares(expected, found)
-
-    def rights(self, expected, found):
-        return {"accuracy": np.asarray(expected) == _numbers(found)}
-
-    def errors(self, expected, found):
-        numbers = _numbers(found)
-        sure = np.array([row.max() for row in found])
-        return _worst(
-            np.where(numbers == np.asarray(expected), -np.inf, sure),
-            lambda row: {
-                "expected": int(expected[row]),
-                "predicted": int(numbers[row]),
-                "confidence": rounded(sure[row]),
-            },
-        )
-
-
 class NeighbourMeasure(Measure):
     """The nearest other row of each row, as `nearest_rows` finds it.
 
@@ -464,12 +452,8 @@ def _class_figures(expected, found, names):
     }
 
 
-def _classes(found):
-    found = np.asarray(found)
-    return found if found.ndim == 1 else found.argmax(axis=1)
-
-
 def _numbers(found):
+    """The number of the answer of each row, which may be one of probabilities."""
     return np.array([np.argmax(row) if np.ndim(row) else row for row in found])
 
 
