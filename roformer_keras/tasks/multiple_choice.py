@@ -43,10 +43,6 @@ class MultipleChoiceFiles(TaskFiles):
     def measure(self) -> Measure:
         return ChoiceMeasure()
 
-    def expected_answers(self, texts: list[tuple[Any, ...]], labels: list) -> Any:
-        pairs = zip(labels, texts, strict=True)
-        return np.array([choice_number(label, row[-1]) for label, row in pairs])
-
     def found_answers(self, texts: list[tuple[Any, ...]], verbose: Verbose = 0) -> Any:
         return self.model.choose(texts, probabilities=True, verbose=verbose)
 
