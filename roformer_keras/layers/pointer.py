@@ -385,9 +385,6 @@ class SpanCrossentropy(keras.losses.Loss):
         )
         return ops.mean(each, axis=-1)
 
-    def get_config(self) -> dict[str, Any]:
-        return {"name": self.name, "reduction": self.reduction}
-
 
 # === Predicted spans ===
 

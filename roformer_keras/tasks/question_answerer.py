@@ -134,7 +134,7 @@ class RoFormerQuestionAnswerer(TextTask):
         ):
             check_integer(name, value, minimum=1, maximum=MAX_LENGTH)
         scores = dense_head(backbone, 2, "ends")(sequence_of(backbone))
-        scores = PlacesOfAnswer(name="places")(
+        scores = PlacesOfAnswer(dtype="float32", name="places")(
             scores, backbone.input["token_ids"], backbone.input["segment_ids"]
         )
         super().__init__(backbone, tokenizer, scores, max_length, **kwargs)
@@ -277,9 +277,6 @@ class PlacesOfAnswer(keras.layers.Layer):
         float32 `(batch, length, 2)`: -1e9 elsewhere.
     """
 
-    def __init__(self, **kwargs):
-        super().__init__(dtype="float32", **kwargs)
-
     def call(self, scores, token_ids, segment_ids):
         is_text = ops.equal(segment_ids, 1)
         has_segments = ops.any(is_text, axis=1, keepdims=True)
@@ -331,9 +328,6 @@ class AnswerCrossentropy(keras.losses.Loss):
             ops.cast(y_true, "int32"), scores, from_logits=True
         )
         return ops.mean(each, axis=-1)
-
-    def get_config(self):
-        return {"name": self.name, "reduction": self.reduction}
 
 
 def _is_right(y_true, y_pred):

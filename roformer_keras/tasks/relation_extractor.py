@@ -178,7 +178,7 @@ class RoFormerRelationExtractor(TextTask):
                 name=name,
             )
             scores.append(pointer(hidden, mask=tokens))
-        outputs = JoinedScores(name="scores")(scores, tokens)
+        outputs = JoinedScores(dtype="float32", name="scores")(scores, tokens)
         super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
         self.labels, self.head_dim, self.threshold = labels, head_dim, threshold
 
@@ -287,9 +287,6 @@ class JoinedScores(keras.layers.Layer):
     Returns:
         float32 `(batch, all heads, length, length)`.
     """
-
-    def __init__(self, **kwargs):
-        super().__init__(dtype="float32", **kwargs)
 
     def call(self, scores, tokens):
         positions = ops.arange(ops.shape(tokens)[1])
