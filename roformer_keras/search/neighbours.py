@@ -156,7 +156,8 @@ def paraphrase_mining(
     check_number("threshold", threshold, minimum=-1, maximum=1)
     check_integer("max_pairs", max_pairs, minimum=1)
     vectors = _vectors("vectors", vectors)
-    pairs, minimum = _no_pairs(), threshold - _ROUNDING
+    pairs = Pairs(*(np.zeros(0, kind) for kind in ("int64", "int64", "float32")))
+    minimum = threshold - _ROUNDING
     for start, some in _blocks(vectors, _ROWS):
         for at, others in _blocks(vectors, _ROWS, start):
             scores = some @ others.T
@@ -170,10 +171,6 @@ def paraphrase_mining(
                 pairs = _nearest(pairs, max_pairs)
                 minimum = max(minimum, float(pairs.scores[-1]))
     return _nearest(pairs, max_pairs)
-
-
-def _no_pairs():
-    return Pairs(np.zeros(0, "int64"), np.zeros(0, "int64"), np.zeros(0, "float32"))
 
 
 def _nearest(pairs, count):

@@ -37,28 +37,17 @@ class Search(VectorVerb):
         # A server has an index only if it is given one.
         return False
 
-    def load(self) -> LoadedVerb:
-        verb = self._with_length()
-        return verb.use(verb.load_source())
-
-    def _with_length(self):
-        """This verb, or one that cuts queries where the texts of the index were cut."""
-        from roformer_keras.search.index import read_record
-
-        if self.max_length is not None or not self.index:
-            return self
-        length = read_record(self.index)["max_length"]
-        return dataclasses.replace(self, max_length=length)
-
     def use(self, loaded: LoadedSource) -> LoadedVerb:
-        from roformer_keras.search import VectorIndex
+        from roformer_keras.search.index import VectorIndex, read_record
         from roformer_keras.tasks.labels import rounded
 
         if not self.index:
             raise ConfigurationError("search needs the folder of an index")
         key = self.index, self.approximate, self.trust
         if key not in loaded.kept:
-            encode = self._with_length().encoder(loaded)
+            # Queries are cut where the texts of the index were.
+            length = self.max_length or read_record(self.index)["max_length"]
+            encode = dataclasses.replace(self, max_length=length).encoder(loaded)
             loaded.kept[key] = VectorIndex(key[0], encode, *key[1:])
         index = loaded.kept[key]
 
