@@ -30,17 +30,8 @@ _TEXT = "今天天气不错"
 # faster; nor is a step of fewer, except in narrow models, where many texts for one
 # are written by few at a time.
 _WRITTEN_TOGETHER, _FEW_TOGETHER, _WIDE = 32, 8, 512
-# Names of verbs in `/v1/models` and on the page.
-_ABILITIES = {
-    "embed": "embed",
-    "similarity": "similarity",
-    "paraphrase": "paraphrase",
-    "generate": "write",
-    "fill-mask": "fill_mask",
-    "predict": "predict",
-    "search": "search",
-    "rerank": "rerank",
-}
+# Other names of verbs in `/v1/models` and on the page.
+_ABILITIES = {"generate": "write", "fill-mask": "fill_mask"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +145,7 @@ class ServedModel:
     @property
     def abilities(self) -> list[str]:
         """Names of the requests that it answers."""
-        return [name for verb, name in _ABILITIES.items() if verb in self.verbs]
+        return [_ABILITIES.get(name, name) for name in self.verbs]
 
     @functools.cached_property
     def dim(self) -> int:
