@@ -229,11 +229,14 @@ def write_task(checkpoint: Checkpoint) -> dict[str, Any]:
     names: list[str] | None = None
     problem = "a conditional random field" if options.get("crf") else None
     pooling = options.get("pooling", "first")
+    own_activation = options.get("head_activation")
     # The mean over the padding too is another one.
     poolings = {"first": "first"}
     if model == "RoFormerMultipleChoice":
         poolings = {ours: kind for kind, ours in _SUMMARIES.items()}
         poolings["last_position"] = "last"
+        if own_activation not in (None, *THEIR_ACTIVATIONS):
+            problem = f"head_activation={own_activation!r}"
     if model in TASK_ARCHITECTURES and pooling not in poolings:
         problem = f"pooling={pooling!r}"
     if problem is not None:
@@ -244,27 +247,21 @@ def write_task(checkpoint: Checkpoint) -> dict[str, Any]:
     architecture = TASK_ARCHITECTURES.get(model, "")
     activation = getattr(checkpoint.config, "activation", None)
     has_dense = architecture.endswith("SequenceClassification")
-    if has_dense and options.get("head_activation") != activation:
+    if has_dense and own_activation != activation:
         raise ConfigurationError(
-            f"{checkpoint.label} has head_activation="
-            f"{options.get('head_activation')!r}, and the head of Transformers' "
-            f"{architecture} a dense layer with {activation!r}: choose another format",
+            f"{checkpoint.label} has head_activation={own_activation!r}, and the head "
+            f"of Transformers' {architecture} a dense layer with {activation!r}: "
+            "choose another format",
             hint=Hint("or train it with {head_activation}", head_activation=activation),
         )
     if model == "RoFormerMultipleChoice":
-        activation = options.get("head_activation")
-        if activation not in (None, *THEIR_ACTIVATIONS):
-            raise ConfigurationError(
-                f"{checkpoint.label} has head_activation={activation!r}, which "
-                "Transformers' RoFormer cannot compute: choose another format"
-            )
         fields = {
             "summary_type": poolings[pooling],
-            "summary_use_proj": activation is not None,
+            "summary_use_proj": own_activation is not None,
             "summary_proj_to_labels": False,
         }
-        if activation not in (None, "linear"):
-            fields["summary_activation"] = THEIR_ACTIVATIONS[activation]
+        if own_activation not in (None, "linear"):
+            fields["summary_activation"] = THEIR_ACTIVATIONS[own_activation]
     elif model == "RoFormerTokenClassifier":
         names = list(options.get("tags") or _bio_tags(options.get("labels") or ()))
     elif model == "RoFormerTextRegressor":

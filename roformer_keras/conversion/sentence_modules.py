@@ -8,7 +8,7 @@ Normalize.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 from roformer_keras.checks import check_integer
@@ -36,20 +36,12 @@ _TENSORS = {
 }
 # Poolings there -> here, and their flags in a folder, in the order in which they join.
 _POOLINGS = {
-    "cls": "first",
-    "max": "max",
-    "mean": "mean",
-    "mean_sqrt_len_tokens": "sqrt_mean",
-    "weightedmean": "weighted_mean",
-    "lasttoken": "last",
-}
-_FLAGS = {
-    "cls": "pooling_mode_cls_token",
-    "max": "pooling_mode_max_tokens",
-    "mean": "pooling_mode_mean_tokens",
-    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
-    "weightedmean": "pooling_mode_weightedmean_tokens",
-    "lasttoken": "pooling_mode_lasttoken",
+    "cls": ("first", "pooling_mode_cls_token"),
+    "max": ("max", "pooling_mode_max_tokens"),
+    "mean": ("mean", "pooling_mode_mean_tokens"),
+    "mean_sqrt_len_tokens": ("sqrt_mean", "pooling_mode_mean_sqrt_len_tokens"),
+    "weightedmean": ("weighted_mean", "pooling_mode_weightedmean_tokens"),
+    "lasttoken": ("last", "pooling_mode_lasttoken"),
 }
 # Activations here -> classes below `torch.nn.modules`.
 _ACTIVATIONS = {
@@ -84,9 +76,9 @@ class SentenceModules:
 
     pooling: str
     max_length: int | None
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    head: Mapping[str, Tensor] = field(default_factory=dict)
+    fields: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+    head: Mapping[str, Tensor]
 
     def task(self, saved: Mapping[str, Any], fields: Mapping) -> dict[str, Any]:
         """Fields of a `Checkpoint` that these modules change.
@@ -150,26 +142,27 @@ def read_modules(
             )
     _check_settings(parts)
     pooling, width = _read_pooling(_part(parts, "pooling"))
-    sentence_modules = SentenceModules(pooling, _read_length(parts))
+    fields: dict[str, Any] = {}
+    pooler: dict[str, Tensor] = {}
+    head: dict[str, Tensor] = {}
     own_names = [name for *_, name in modules[2 : len(kinds)]]
     for role, own_name in zip(DENSES, own_names, strict=False):
         blob = _part(parts, role)
         content = read_json(blob)
         is_square = content.get("out_features") == width
         is_pooler = pooling == "first" and is_square and own_name != "whitening"
-        is_pooler = role == "dense" if len(own_names) == 2 else is_pooler
+        if len(own_names) == 2:
+            is_pooler = role == "dense"
         activation = _read_dense(content, pooling, width, is_pooler, blob.label)
         shape = content.get("out_features"), width
         tensors = _read_linear(parts, role, shape, open_file)
         if is_pooler:
-            tensors = {_TENSORS["pooler"][name]: tensors[name] for name in tensors}
+            pooler = {_TENSORS["pooler"][name]: tensors[name] for name in tensors}
             fields = {"pooler_activation": activation}
-            sentence_modules = replace(sentence_modules, fields=fields, tensors=tensors)
         else:
             kernel, bias = tensors["linear.weight"], tensors["linear.bias"]
             head = {"whitening/kernel": kernel.transposed(), "whitening/bias": bias}
-            sentence_modules = replace(sentence_modules, head=head)
-    return sentence_modules
+    return SentenceModules(pooling, _read_length(parts), fields, pooler, head)
 
 
 def _read_linear(parts, role, shape, open_file):
@@ -178,16 +171,15 @@ def _read_linear(parts, role, shape, open_file):
     wanted = {"linear.weight": shape, "linear.bias": shape[:1]}
     shapes_there = {name: tensor.shape for name, tensor in tensors.items()}
     if shapes_there != wanted:
-        shown = (
-            ", ".join(f"{name} {shapes[name]}" for name in sorted(shapes))
-            for shapes in (wanted, shapes_there)
-        )
         raise CheckpointError(
-            "{}: there must be {:.120}, got {:.120}: save the model again".format(
-                blob.label, *shown
-            )
+            f"{blob.label}: there must be {_shown(wanted)}, got "
+            f"{_shown(shapes_there)}: save the model again"
         )
     return tensors
+
+
+def _shown(shapes):
+    return ", ".join(f"{name} {shapes[name]}" for name in sorted(shapes))[:120]
 
 
 def _part(parts, role):
@@ -235,14 +227,13 @@ def _read_pooling(blob):
     mode = content.get("pooling_mode")
     if mode is None:
         # As it was written before version 5.4.
-        names = {flag: name for name, flag in _FLAGS.items()}
-        on = {
+        names = {flag: name for name, (_, flag) in _POOLINGS.items()}
+        on = [
             key
-            for key, value in content.items()
-            if key.startswith("pooling_mode_") and value is True
-        }
-        known = [name for flag, name in names.items() if flag in on]
-        mode = [*known, *sorted(on - names.keys())] or "mean"
+            for key in (*names, *sorted(content.keys() - names))
+            if key.startswith("pooling_mode_") and content.get(key) is True
+        ]
+        mode = [names.get(key, key) for key in on] or "mean"
     modes = mode if isinstance(mode, list) and mode else [mode]
     if not all(isinstance(one, str) and one in _POOLINGS for one in modes):
         raise ConfigurationError(
@@ -253,7 +244,7 @@ def _read_pooling(blob):
     width: Any = content.get("word_embedding_dimension")
     width = content.get("embedding_dimension", width)
     check_integer(f"{blob.label}: embedding_dimension", width, minimum=1)
-    return "+".join(_POOLINGS[one] for one in modes), width * len(modes)
+    return "+".join(_POOLINGS[one][0] for one in modes), width * len(modes)
 
 
 def _read_length(parts):
@@ -354,7 +345,7 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
         )
     assert isinstance(config, RoFormerConfig)
     width = config.hidden_dim
-    poolings = {ours: name for name, ours in _POOLINGS.items()}
+    poolings = {ours: name for name, (ours, _) in _POOLINGS.items()}
     own_pooling = options.get("pooling", "mean") if is_task else "pooler"
     # The pooler takes the first position.
     parts = own_pooling.replace("pooler", "first").split("+")
@@ -377,10 +368,10 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
         # The names that all versions read.
         SENTENCE_PARTS["pooling"]: {
             "word_embedding_dimension": width,
-            **{flag: name in modes for name, flag in _FLAGS.items()},
+            **{flag: name in modes for name, (_, flag) in _POOLINGS.items()},
         },
     }
-    if modes != [name for name in _FLAGS if name in modes]:
+    if modes != [name for name in _POOLINGS if name in modes]:
         # Flags have no order.
         contents[SENTENCE_PARTS["pooling"]]["pooling_mode"] = modes
     return contents | _write_denses(checkpoint, config, width * len(modes))
