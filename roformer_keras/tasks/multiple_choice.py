@@ -30,13 +30,11 @@ class MultipleChoiceFiles(TaskFiles):
     """Numbers of choices in files, and their figures."""
 
     @classmethod
-    def parse_label(
-        cls, value: Any, texts: tuple[Any, ...], options: Mapping[str, Any]
-    ) -> Any:
+    def parse_label(cls, value: Any, texts: tuple[Any, ...], options: Mapping) -> Any:
         return choice_number(value, texts[-1])
 
     @classmethod
-    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def metric_names(cls, options: Mapping) -> tuple[str, ...]:
         return ("accuracy",)
 
     @property

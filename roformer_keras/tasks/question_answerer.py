@@ -27,9 +27,7 @@ class QuestionAnswererFiles(TaskFiles):
     """Answers in files, and their figures."""
 
     @classmethod
-    def parse_label(
-        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
-    ) -> Any:
+    def parse_label(cls, value: Any, texts: tuple[str, ...], options: Mapping) -> Any:
         if isinstance(value, str) and not value.strip():
             return None
         answers = []
@@ -39,7 +37,7 @@ class QuestionAnswererFiles(TaskFiles):
         return answers if len(answers) > 1 else next(iter(answers), None)
 
     @classmethod
-    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def metric_names(cls, options: Mapping) -> tuple[str, ...]:
         return ("f1", "exact_match")
 
     @property

@@ -71,15 +71,13 @@ class RelationFiles(SpanFiles):
     """Relations in files, and their figures: a right one has all three texts."""
 
     @classmethod
-    def parse_label(
-        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
-    ) -> Any:
+    def parse_label(cls, value: Any, texts: tuple[str, ...], options: Mapping) -> Any:
         # In a cell of a table a JSON list.
         value = parse_spans(value) if isinstance(value, str) else value
         return as_triples(value, texts[0])
 
     @classmethod
-    def find_names(cls, labels: list, options: Mapping[str, Any]) -> list[str]:
+    def find_names(cls, labels: list, options: Mapping) -> list[str]:
         return sorted_names(predicate for row in labels for _, predicate, _ in row)
 
     @property

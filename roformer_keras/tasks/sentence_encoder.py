@@ -61,26 +61,22 @@ class SentenceEncoderFiles(TaskFiles):
     """Labels of pairs and texts in files, and the figures of vectors."""
 
     @classmethod
-    def parse_label(
-        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
-    ) -> Any:
+    def parse_label(cls, value: Any, texts: tuple[str, ...], options: Mapping) -> Any:
         is_number = options.get("objective", "cosent") == "cosent"
         return parse_number(value) if is_number else parse_name(value)
 
     @classmethod
-    def find_names(cls, labels: list, options: Mapping[str, Any]) -> list[str] | None:
+    def find_names(cls, labels: list, options: Mapping) -> list[str] | None:
         is_number = options.get("objective", "cosent") == "cosent"
         return None if is_number else sorted_names(labels)
 
     @classmethod
-    def name_options(
-        cls, names: Sequence[str], options: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def name_options(cls, names: Sequence[str], options: Mapping) -> dict[str, Any]:
         is_classified = options.get("objective") == "classification"
         return {"classes": names} if is_classified else {}
 
     @classmethod
-    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def metric_names(cls, options: Mapping) -> tuple[str, ...]:
         return {
             "cosent": ("spearman", "pearson"),
             "contrastive": ("accuracy",),

@@ -29,26 +29,22 @@ class SpanFiles(TaskFiles):
     min_names = 1
 
     @classmethod
-    def parse_label(
-        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
-    ) -> Any:
+    def parse_label(cls, value: Any, texts: tuple[str, ...], options: Mapping) -> Any:
         if not isinstance(value, TokenTags):
             value = parse_spans(value)
         tags = options.get("tags") or tags_of(options.get("labels", ()))
         return as_spans(value, texts[0], None, tags)
 
     @classmethod
-    def find_names(cls, labels: list, options: Mapping[str, Any]) -> list[str]:
+    def find_names(cls, labels: list, options: Mapping) -> list[str]:
         return sorted_names(name for row in labels for _, _, name in row)
 
     @classmethod
-    def name_options(
-        cls, names: Sequence[str], options: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def name_options(cls, names: Sequence[str], options: Mapping) -> dict[str, Any]:
         return {"labels": names}
 
     @classmethod
-    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def metric_names(cls, options: Mapping) -> tuple[str, ...]:
         return ("f1", "precision", "recall", "macro_f1")
 
     @property

@@ -40,9 +40,7 @@ class TextClassifierFiles(TaskFiles):
     """Classes in files, and the figures of classes."""
 
     @classmethod
-    def parse_label(
-        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
-    ) -> Any:
+    def parse_label(cls, value: Any, texts: tuple[str, ...], options: Mapping) -> Any:
         if not options.get("multi_label"):
             return parse_name(value)
         if isinstance(value, str):
@@ -55,7 +53,7 @@ class TextClassifierFiles(TaskFiles):
         return [parse_name(name) for name in value]
 
     @classmethod
-    def find_names(cls, labels: list, options: Mapping[str, Any]) -> list[str]:
+    def find_names(cls, labels: list, options: Mapping) -> list[str]:
         if not options.get("multi_label"):
             return sorted_names(labels)
         if {tuple(row) for row in labels} == {("0", "1"), ("1", "0")}:
@@ -67,13 +65,11 @@ class TextClassifierFiles(TaskFiles):
         return sorted_names(name for row in labels for name in row)
 
     @classmethod
-    def name_options(
-        cls, names: Sequence[str], options: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def name_options(cls, names: Sequence[str], options: Mapping) -> dict[str, Any]:
         return {"classes": names}
 
     @classmethod
-    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def metric_names(cls, options: Mapping) -> tuple[str, ...]:
         names = ("accuracy", "macro_f1")
         return names[::-1] if options.get("multi_label") else names
 

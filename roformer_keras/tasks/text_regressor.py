@@ -28,13 +28,11 @@ class TextRegressorFiles(TaskFiles):
     """Numbers in files, and their figures."""
 
     @classmethod
-    def parse_label(
-        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
-    ) -> Any:
+    def parse_label(cls, value: Any, texts: tuple[str, ...], options: Mapping) -> Any:
         return parse_number(value)
 
     @classmethod
-    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def metric_names(cls, options: Mapping) -> tuple[str, ...]:
         return ("spearman", "pearson", "mean_absolute_error")
 
     @property

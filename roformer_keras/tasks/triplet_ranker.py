@@ -28,13 +28,11 @@ class TripletRankerFiles(TaskFiles):
     """Letters of the nearer text in files, and their figures."""
 
     @classmethod
-    def parse_label(
-        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
-    ) -> Any:
+    def parse_label(cls, value: Any, texts: tuple[str, ...], options: Mapping) -> Any:
         return "BC"[_number(value)]
 
     @classmethod
-    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def metric_names(cls, options: Mapping) -> tuple[str, ...]:
         return ("accuracy", "macro_f1")
 
     @property
