@@ -16,6 +16,7 @@ from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation.options import GenerationConfig, Prompt
 from roformer_keras.generation.prompts import (
+    LENGTHS,
     WritingModel,
     as_prompt,
     as_rows,
@@ -251,10 +252,6 @@ def stream_steps(
     model: WritingModel,
     prompt,
     *,
-    max_length=None,
-    max_new_tokens=None,
-    min_length=0,
-    min_new_tokens=0,
     stop_tokens=None,
     seed=None,
     engine=None,
@@ -274,15 +271,9 @@ def stream_steps(
         )
     if not isinstance(prompt, str):
         raise ConfigurationError(f"a prompt to stream must be a str, got {prompt!r}")
+    lengths = {name: options.pop(name) for name in LENGTHS if name in options}
     config = generation_config(model, stop_tokens, seed, **options)
-    row = as_prompt(
-        model,
-        prompt,
-        max_length,
-        min_length,
-        max_new_tokens=max_new_tokens,
-        min_new_tokens=min_new_tokens,
-    )
+    row = as_prompt(model, prompt, **lengths)
     tokenizer = model.text_tokenizer()
 
     def is_settled(token_id):

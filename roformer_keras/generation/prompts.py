@@ -80,6 +80,10 @@ def _is_list(prompt):
     )
 
 
+# Options of how long a text may become.
+LENGTHS = ("max_length", "max_new_tokens", "min_length", "min_new_tokens")
+
+
 def as_prompt(
     model: WritingModel,
     prompt: str | Sequence[int],

@@ -28,8 +28,6 @@ class WritingVerb(Verb):
 
     column = "outputs"
     method_name: ClassVar[str]
-    # Options of the prompt.
-    lengths: ClassVar[tuple[str, ...]] = ("max_length", "max_new_tokens")
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of the method."""
@@ -49,11 +47,11 @@ class WritingVerb(Verb):
         return text
 
     def use(self, loaded: LoadedSource) -> LoadedVerb:
-        from roformer_keras.generation.prompts import as_prompt, check_lengths
+        from roformer_keras.generation.prompts import LENGTHS, as_prompt, check_lengths
         from roformer_keras.tasks.labels import rounded
 
         model, arguments = loaded.model, self.arguments()
-        lengths = {name: arguments[name] for name in self.lengths}
+        lengths = {name: arguments[name] for name in LENGTHS if name in arguments}
         # These are not the error of a row.
         check_lengths(**lengths)
 
@@ -125,7 +123,6 @@ class Generate(SearchOptions, WritingVerb):
     )
     otherwise = "RoFormerCausalLM"
     loading: ClassVar[Mapping[str, str]] = {"name": "model", "unilm": "unilm"}
-    lengths = ("max_length", "max_new_tokens", "min_length", "min_new_tokens")
 
     def _check_together(self):
         super()._check_together()
