@@ -18,6 +18,7 @@ from tools.tables import print_table
 FILE = DATA / "unlicensed" / "sts-b-zh.test.txt.gz"
 FIT = DATA / "unlicensed" / "sts-b-zh.train.txt.gz"
 SOURCES = ("roformer-char", "roformer-sim-char")
+POOLINGS = ("mean", "first")
 
 
 @command
@@ -32,7 +33,8 @@ def main(arguments=None):
     texts = sorted({text for row in read_table(options.fit, 2).texts for text in row})
     rows = []
     for source in options.sources:
-        for pooling in ("mean", "first"):
+        # The vectors of RoFormer-Sim itself.
+        for pooling in (*POOLINGS, *(["pooler"] if "sim" in source else [])):
             figures = measure(source, pooling, table, texts, options.dims)
             rows.append((source, pooling, *figures))
     print(f"{len(table.texts):,} pairs; whitening of {len(texts):,} texts")
