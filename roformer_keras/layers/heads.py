@@ -13,11 +13,12 @@ from roformer_keras.types import Shape, TensorLike
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class MaskedLMHead(keras.layers.Layer):
-    """Scores every token of the vocabulary, mostly with the transposed token embedding.
+    """Scores every token of the vocabulary with the transposed token embedding.
 
-    RoFormer transforms first (dense, activation, LayerNorm) and adds a bias at the
-    end; RoFormerV2 does neither, and only maps to the width of the embedding where
-    that differs.
+    Or with an embedding of its own, where `tie_word_embeddings` is False. RoFormer
+    transforms first (dense, activation, LayerNorm) and adds a bias at the end;
+    RoFormerV2 does neither, and only maps to the width of the embedding where that
+    differs.
 
     Args:
         token_embedding: `keras.layers.ReversibleEmbedding` of `(vocabulary, dim)`.
