@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,12 @@ from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import one_line, replacing
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import json_bytes, read_json
-from roformer_keras.search.neighbours import Neighbours, semantic_search, unit_vectors
+from roformer_keras.search.neighbours import (
+    Neighbours,
+    nearest,
+    unit_vectors,
+    vector_lengths,
+)
 
 VECTORS, TEXTS, RECORD, GRAPH = (
     "vectors.npy",
@@ -133,6 +139,11 @@ class VectorIndex:
     def __len__(self) -> int:
         return len(self.texts)
 
+    @cached_property
+    def _lengths(self) -> np.ndarray:
+        # To measure them takes as long as to answer one query.
+        return vector_lengths("vectors", self.vectors)
+
     def search(self, queries: str | Sequence[str], top_k: int = 10) -> list:
         """The texts that are nearest to each query, the nearest first.
 
@@ -172,7 +183,7 @@ class VectorIndex:
             As `semantic_search`.
         """
         if self._graph is None:
-            return semantic_search(vectors, self.vectors, top_k)
+            return nearest(vectors, self.vectors, top_k, self._lengths)
         check_integer("top_k", top_k, minimum=1)
         vectors = unit_vectors("vectors", vectors)
         self._graph.hnsw.efSearch = max(_SEARCHING, 2 * top_k)

@@ -73,10 +73,17 @@ def semantic_search(queries: Any, corpus: Any, top_k: int = 10) -> Neighbours:
         >>> found.numbers.tolist()
         [0]
     """
+    return nearest(queries, corpus, top_k)
+
+
+def nearest(
+    queries: Any, corpus: Any, top_k: int, lengths: np.ndarray | None = None
+) -> Neighbours:
+    """`semantic_search` in a corpus whose `vector_lengths` may be known."""
     check_integer("top_k", top_k, minimum=1)
     if np.ndim(queries) == 1:
-        numbers, scores = semantic_search(np.asarray(queries)[None], corpus, top_k)
-        return Neighbours(numbers[0], scores[0])
+        found = nearest(np.asarray(queries)[None], corpus, top_k, lengths)
+        return Neighbours(found.numbers[0], found.scores[0])
     corpus, queries = _vectors("corpus", corpus), unit_vectors("queries", queries)
     if queries.shape[1] != corpus.shape[1]:
         raise ConfigurationError(
@@ -89,10 +96,13 @@ def semantic_search(queries: Any, corpus: Any, top_k: int = 10) -> Neighbours:
     for at in range(0, len(corpus), width):
         # To divide the products takes less than to divide the vectors.
         block = corpus[at : at + width]
-        lengths = _lengths("corpus", block)
+        if lengths is None:
+            divisors = vector_lengths("corpus", block)
+        else:
+            divisors = lengths[at : at + width]
         for start in range(0, len(queries), height):
             cosines = queries[start : start + height] @ block.T
-            cosines /= lengths
+            cosines /= divisors
             best.add(start, at, cosines)
     return Neighbours(best.numbers, best.scores)
 
@@ -260,10 +270,10 @@ def unit_vectors(what: str, vectors: Any) -> np.ndarray:
         ConfigurationError: they are no vectors, or not finite; `what` names them.
     """
     vectors = _vectors(what, vectors)
-    return vectors / _lengths(what, vectors)[:, None]
+    return vectors / vector_lengths(what, vectors)[:, None]
 
 
-def _lengths(what, vectors):
+def vector_lengths(what: str, vectors: np.ndarray) -> np.ndarray:
     """The length of each vector, or a tiny number; all must be finite."""
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
     if not np.isfinite(lengths).all():
