@@ -357,9 +357,6 @@ class RowsOfChoices(keras.layers.Layer):
         """As `NetworkWriter` asks for it."""
         return writer.graph.joined_axes(inputs)
 
-    def compute_output_spec(self, inputs):
-        return keras.KerasTensor((None, *inputs.shape[2:]), dtype=inputs.dtype)
-
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class ScoresOfChoices(keras.layers.Layer):

@@ -306,9 +306,6 @@ class PlacesOfAnswer(keras.layers.Layer):
     def compute_mask(self, inputs, previous_mask=None):
         return None
 
-    def compute_output_shape(self, scores_shape, *shapes):
-        return scores_shape
-
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class AnswerCrossentropy(keras.losses.Loss):

@@ -24,7 +24,7 @@ from roformer_keras.tasks.span_tasks import SpanFiles, TextTokens, checked_label
 from roformer_keras.tasks.spans import SpanRows, padded_spans
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import Shape, TensorLike, Texts, Verbose
+from roformer_keras.types import TensorLike, Texts, Verbose
 
 # Subjects of a text that are combined with its objects, and as many of these.
 MAX_ENTITIES = 100
@@ -303,10 +303,6 @@ class JoinedScores(keras.layers.Layer):
 
     def compute_mask(self, inputs, previous_mask=None):
         return None
-
-    def compute_output_shape(self, scores_shape: Any, tokens_shape: Shape) -> Shape:
-        batch, _, *sizes = scores_shape[0]
-        return (batch, sum(shape[1] for shape in scores_shape), *sizes)
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

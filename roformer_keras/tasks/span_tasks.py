@@ -185,9 +185,6 @@ class TextTokens(keras.layers.Layer):
             excluded = graph.either(excluded, is_special)
         return graph.inverted(excluded)
 
-    def compute_output_spec(self, token_ids):
-        return keras.KerasTensor(token_ids.shape, "bool")
-
     def get_config(self):
         return {**super().get_config(), "special_ids": self.special_ids}
 

@@ -184,8 +184,5 @@ class TextVector(keras.layers.Layer):
     def compute_mask(self, inputs, previous_mask=None):
         return None
 
-    def compute_output_shape(self, hidden_shape, token_ids_shape):
-        return (hidden_shape[0], hidden_shape[-1] * len(self._parts))
-
     def get_config(self):
         return {**super().get_config(), "pooling": self.pooling}
