@@ -4,23 +4,20 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from roformer_keras.server.openai import Request
 from roformer_keras.server.options import MOST_TEXTS
 
 
-class Document(BaseModel):
+class Document(Request):
     """A text in an object, as some clients send it."""
-
-    model_config = ConfigDict(extra="forbid")
 
     text: str
 
 
-class Ranking(BaseModel):
+class Ranking(Request):
     """A request of `/v1/rerank`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     query: str
     documents: Annotated[list[str | Document], Field(max_length=MOST_TEXTS)]

@@ -39,18 +39,20 @@ _Texts = Annotated[
 ]
 
 
-class StreamOptions(BaseModel):
-    """Headers of a stream."""
+class Request(BaseModel):
+    """The body of a request, or an object in it; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class StreamOptions(Request):
+    """Headers of a stream."""
 
     include_usage: bool | None = None
 
 
-class Embeddings(BaseModel):
+class Embeddings(Request):
     """A request of `/v1/embeddings`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     input: _Texts
     model: str | None = None
@@ -59,10 +61,8 @@ class Embeddings(BaseModel):
     user: str | None = None
 
 
-class Completions(BaseModel):
+class Completions(Request):
     """A request of `/v1/completions`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     prompt: _Texts
     model: str | None = None

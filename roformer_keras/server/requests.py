@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from roformer_keras.server import cohere, openai
 from roformer_keras.server.options import MOST_TEXTS
@@ -33,23 +33,19 @@ _WORDS = (
 _SOURCE = ("source", "config", "vocabulary", "batch_tokens", "batch_size", "engine")
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class Texts(_Request):
+class Texts(openai.Request):
     """Texts, and options."""
 
     texts: list[str] = Field(max_length=MOST_TEXTS)
 
 
-class Pairs(_Request):
+class Pairs(openai.Request):
     """Pairs of texts."""
 
     pairs: list[tuple[str, str]] = Field(max_length=MOST_TEXTS)
 
 
-class Rows(_Request):
+class Rows(openai.Request):
     """Rows of as many texts as the task takes."""
 
     rows: list[str | Annotated[list[str], Field(max_length=64)]] = Field(
@@ -57,7 +53,7 @@ class Rows(_Request):
     )
 
 
-class Queries(_Request):
+class Queries(openai.Request):
     """Queries, and options."""
 
     queries: list[str] = Field(max_length=MOST_TEXTS)

@@ -118,18 +118,12 @@ class ClassMeasure(ChoiceMeasure):
         return _macro_f1(*members)
 
 
-class LabelSetMeasure(Measure):
+class LabelSetMeasure(ClassMeasure):
     """Any number of classes for each row: 0 or 1, or probabilities, of each class.
 
     The report is as in `ClassMeasure`, without `confusion`; `accuracy` is the share of
     rows of which all classes are right.
-
-    Args:
-        names: of the classes.
     """
-
-    def __init__(self, names: Sequence[str]):
-        self.names = list(names)
 
     def report(self, expected, found):
         # scikit-learn takes one column for two classes, False and True.

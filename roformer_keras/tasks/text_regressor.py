@@ -11,11 +11,7 @@ from roformer_keras.data.rows import Rows
 from roformer_keras.data.texts import as_numbers, one_or_many
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.search.rerank import rerank
-from roformer_keras.tasks.baselines import (
-    SIMILARITIES,
-    Baseline,
-    Mean,
-)
+from roformer_keras.tasks.baselines import SIMILARITIES, Baseline, Mean
 from roformer_keras.tasks.labels import parse_number, rounded
 from roformer_keras.tasks.measures import Measure, NumberMeasure
 from roformer_keras.tasks.task_files import TaskFiles
