@@ -1,7 +1,7 @@
 """Cosines of vectors of texts."""
 
 from collections.abc import Callable, Iterable
-from typing import overload
+from typing import Any
 
 import numpy as np
 
@@ -10,21 +10,9 @@ from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError
 
 
-@overload
-def pair_cosines(  # type: ignore[overload-overlap]  # A str is an iterable of str.
-    encode: Callable, first: str, second: str
-) -> float: ...
-
-
-@overload
-def pair_cosines(
-    encode: Callable, first: Iterable[str], second: Iterable[str]
-) -> np.ndarray: ...
-
-
 def pair_cosines(
     encode: Callable, first: str | Iterable[str], second: str | Iterable[str]
-) -> float | np.ndarray:
+) -> Any:
     """The cosine of two texts, or of each pair of two lists.
 
     Args:

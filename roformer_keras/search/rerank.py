@@ -48,7 +48,8 @@ def rerank(
         check_integer("top_k", top_k, minimum=1)
     if not (texts := list(texts)):
         return []
-    scores = scorer_of(model, label)([(query, text) for text in texts], **kwargs)
+    pairs = [(query, text) for text in texts]
+    scores = scorer_of(model, label)(pairs, **{"verbose": 0, **kwargs})
     order = np.argsort(-np.asarray(scores), kind="stable")[:top_k]
     return [(int(number), float(scores[number])) for number in order]
 
@@ -68,19 +69,16 @@ def scorer_of(model: Any, label: Any = None) -> Callable[..., np.ndarray]:
         )
     if hasattr(model, "encode"):
         return lambda pairs, **kwargs: pair_cosines(
-            lambda texts: model.encode(texts, **{"verbose": 0, **kwargs}),
-            *zip(*pairs, strict=True),
+            lambda texts: model.encode(texts, **kwargs), *zip(*pairs, strict=True)
         )
     if 2 in getattr(model, "text_counts", ()):
         if hasattr(model, "classify"):
             number = _class_number(model, label)
             return lambda pairs, **kwargs: model.classify(
-                pairs, probabilities=True, **{"verbose": 0, **kwargs}
+                pairs, probabilities=True, **kwargs
             )[:, number]
         if hasattr(model, "regress"):
-            return lambda pairs, **kwargs: model.regress(
-                pairs, **{"verbose": 0, **kwargs}
-            )
+            return model.regress
     raise ConfigurationError(
         "texts are ranked by a classifier or a regressor of pairs, or by a model with "
         f"vectors, got a {type(model).__name__}"

@@ -91,7 +91,8 @@ class Rerank(VectorVerb):
 
         def score(rows):
             if loaded.name in _PAIR_TASKS:
-                return scorer_of(loaded.model, self.label)(rows, **self.computing)
+                scores_of = scorer_of(loaded.model, self.label)
+                return scores_of(rows, verbose=0, **self.computing)
             return pair_cosines(self.encoder(loaded), *zip(*rows, strict=True))
 
         def check(row):
