@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from roformer_keras.checks import is_integer
-from roformer_keras.data.choices import MAX_CHOICES
 from roformer_keras.extras import import_extra
 from roformer_keras.tasks.measures import nearest_rows
 from roformer_keras.tasks.span_labels import Span, spans_of_tags
@@ -282,13 +281,6 @@ class MostFrequent(Baseline):
 
     def answer(self, learned, texts):
         return np.array([learned["most_frequent"]] * len(texts))
-
-
-class MostFrequentChoice(MostFrequent):
-    """The place among the choices that is most often right."""
-
-    def __init__(self):
-        super().__init__("most frequent place", MAX_CHOICES)
 
 
 class Mean(Baseline):

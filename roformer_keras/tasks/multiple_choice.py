@@ -8,13 +8,14 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras.data.choices import MAX_CHOICES
 from roformer_keras.data.rows import GroupRows, padded_count, padded_width
 from roformer_keras.io.vocabulary import MASK
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.baselines import (
     SIMILARITIES,
     Baseline,
-    MostFrequentChoice,
+    MostFrequent,
     MostSimilarChoice,
 )
 from roformer_keras.tasks.heads import EXCLUDED, sequence_of
@@ -46,7 +47,7 @@ class MultipleChoiceFiles(TaskFiles):
 
     def baselines(self, text_count: int) -> list[Baseline]:
         similar = [MostSimilarChoice(one) for one in SIMILARITIES]
-        return [MostFrequentChoice(), *similar]
+        return [MostFrequent("most frequent place", MAX_CHOICES), *similar]
 
     def to_json(self, texts: list[tuple[Any, ...]], **options: Any) -> list[dict]:
         probabilities = self.model.choose(
