@@ -46,6 +46,7 @@ class Task(NamedTuple):
         settings: names of settings that only few tasks have.
         objectives: by the value of the option `objective`, the default first.
         pipeline_tag: str or None. The Hugging Face Hub's name of the task.
+        has_choices: bool. Whether the last text of a row is a list of choices.
 
     Example:
         >>> task = tasks.TASKS["text-classification"]
@@ -58,6 +59,7 @@ class Task(NamedTuple):
     settings: tuple[str, ...] = ()
     objectives: Mapping[str, TaskObjective] = {}
     pipeline_tag: str | None = None
+    has_choices: bool = False
 
     def objective(self, options: Mapping) -> TaskObjective:
         """The objective that options name.
@@ -122,7 +124,7 @@ TASKS = {
     "question-answering": Task(
         "RoFormerQuestionAnswerer", (2,), pipeline_tag="question-answering"
     ),
-    "multiple-choice": Task("RoFormerMultipleChoice", (3, 2)),
+    "multiple-choice": Task("RoFormerMultipleChoice", (3, 2), has_choices=True),
 }
 """The tasks of the command line by name, as dict of `Task`.
 

@@ -29,6 +29,7 @@ PATHS = {
     "LM": SAVED / "lm.h5",
     "TOML": ROOT / "pyproject.toml",
 }
+FINETUNE = "finetune text-classification --source SMALL -o run"
 # Lines, exit codes and words of the error: one for each way in which a command ends
 # before it starts a backend, and then for those that need a model.
 WITHOUT_MODELS = [
@@ -90,6 +91,39 @@ WITHOUT_MODELS = [
         2,
         "need no texts to calibrate with: leave out --calibration-texts",
     ),
+    *(
+        (f"{words} {file}", 2, message)
+        for words in (
+            "predict TRAINED",
+            "evaluate TRAINED",
+            f"{FINETUNE} --train",
+        )
+        for file, message in (
+            ("names.csv --fields text,y", "must name the columns 'text'"),
+            ("twice.csv --fields text,y", "must name each column once"),
+            ("names.csv --fields 1,1", "must name different columns, got '1', '1'"),
+        )
+    ),
+    *(
+        (f"{words} many.parquet --fields text,y", 2, "must take at most 67,108,864")
+        for words in ("predict TRAINED", "evaluate TRAINED", f"{FINETUNE} --train")
+    ),
+    ("predict TRAINED names.csv", 2, "seems to be a header: its label 'mood' is on no"),
+    (f"{FINETUNE} --train names.csv", 2, "seems to be a header: its label 'mood' is"),
+    (f"{FINETUNE} --train odd.tsv --valid one.tsv", 2, "one.tsv must have 2 columns"),
+    (f"{FINETUNE} --train odd.tsv --test empty", 2, "a file of labelled texts must be"),
+    ("evaluate TRAINED one.tsv", 2, "line 1 of one.tsv must have 2 columns, got 1"),
+    ("evaluate TRAINED odd.tsv -o TRAINED", 4, "TRAINED exists: choose another name"),
+    ("pretrain mlm names.csv --fields text -o run", 2, "must name the columns 'text'"),
+    *(
+        (f"{words} -o {folder}", 4, message)
+        for words in (FINETUNE + " --train odd.tsv", "pretrain mlm texts")
+        for folder, message in (
+            ("good", "good is a file: give the name of a folder"),
+            ("BROKEN", "BROKEN holds no training but other files: choose another fo"),
+            ("DONE", "DONE holds another run: "),
+        )
+    ),
     ("verify SMALL --lengths 0", 2, "lengths must be 1 or more"),
     ("verify SMALL --python here --reference no", 2, "cannot read no: No such file"),
     ("serve SMALL --host 203.0.113.1", 2, "the server cannot listen at 203.0.113.1"),
@@ -138,24 +172,12 @@ WITH_MODELS = [
     ),
     ("evaluate CLASSES odd.tsv --on-bad-row skip", 2, "odd.tsv must have rows that"),
     ("evaluate CLASSES odd.tsv -o no/x", 4, "no is not a folder: make it first"),
-    ("evaluate CLASSES odd.tsv -o CLASSES", 4, "exists: choose another name, or pass"),
     ("generate --source CLASSES --text 今", 2, "ask it by roformer-keras predict"),
     ("predict CLASSES old.tsv --fields 7", 2, "line 1 of old.tsv must have 7 columns"),
     ("predict CLASSES --text ' '", 2, "a text must not be empty, got ' ' in row 0:"),
     ("predict CLASSES -", 2, "standard input has no row"),
-    *(
-        (f"{words} {file}", 2, message)
-        for words in (
-            "predict CLASSES --fields text",
-            "evaluate CLASSES --fields text,y",
-            "finetune text-classification -o run --source SMALL --fields text,y "
-            "--train",
-        )
-        for file, message in (
-            ("twice.csv", "must name each column once"),
-            ("many.parquet", "must take at most 67,108,864 bytes"),
-        )
-    ),
+    ("predict CLASSES --fields text many.parquet", 2, "must take at most 67,108,864"),
+    ("evaluate CLASSES --fields text,y twice.csv", 2, "must name each column once"),
     (
         "generate --source BROKEN --text 天",
         2,
@@ -183,6 +205,7 @@ MANY = "many.parquet"
 FILES = {
     "texts": ["今天"],
     "good": ["今天", "我"],
+    "good.txt": ["今天", "我"],
     "blank": ["今天", "", "我"],
     "strange": ["今天", "我", "\U0001f44d\U0001f44d"],
     "long": ["今天", "我" * 300],
@@ -193,6 +216,13 @@ FILES = {
     "old.tsv": ["old"],
     "twice.csv": ["text,y,text", "今,天,气", "天,今,气"],
     "odd.tsv": ["今\t妙", "天\t不"],
+    "names.csv": ["sentence,mood", "今,妙", "天,不", "气,妙", "天,不"],
+    "words.csv": ["今,妙", "天,不", "气,不", "天,不"],
+    "TRAINED/settings.json": [
+        '{"settings": {"task": "text-classification", "train": "x"}, "inputs": {}}'
+    ],
+    "DONE/settings.json": ['{"settings": {"task": "x"}, "inputs": {}}'],
+    "DONE/state.safetensors": [],
     "BROKEN/export.json": ['{"generator": {}}'],
     "empty": [],
 }

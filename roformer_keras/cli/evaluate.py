@@ -6,6 +6,7 @@ from typing import Literal
 
 from roformer_keras.cli import interrupts, layouts
 from roformer_keras.cli.flags import Count
+from roformer_keras.cli.paths import check_table
 from roformer_keras.cli.terminal import shows_progress, start_backend
 from roformer_keras.cli.texts import json_line, print_json
 from roformer_keras.errors import ConfigurationError, RoFormerError
@@ -65,6 +66,7 @@ def run(
             (default: zh if most letters of the references are Chinese, else 13a).
         engine: what computes, as in `embed`.
     """
+    from roformer_keras.training.finetuning_settings import trained_settings
     from roformer_keras.verbs.sources import class_of
 
     writing = {
@@ -88,6 +90,8 @@ def run(
     require("BLEU" if writes else "an evaluation")
     if output is not None and not writes:
         require("drawing")
+    trained = None if writes or on_bad_row == "skip" else trained_settings(source)
+    check_table(file, trained, fields, classes=None, **layout)
     if output is not None:
         check_target(Path(output), overwrite, folder=True)
     start_backend()

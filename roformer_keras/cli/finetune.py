@@ -7,6 +7,7 @@ from pathlib import Path
 from roformer_keras.checks import read_fields
 from roformer_keras.cli.flags import Count, merge_flags
 from roformer_keras.cli.libraries import check_libraries
+from roformer_keras.cli.paths import check_table
 from roformer_keras.cli.processes import train_together
 from roformer_keras.cli.terminal import (
     remark,
@@ -16,6 +17,7 @@ from roformer_keras.cli.terminal import (
 )
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import require
+from roformer_keras.training.folder import is_new_run
 from roformer_keras.training.process_settings import Processes
 
 FILES = ("train", "valid", "test")
@@ -69,6 +71,9 @@ def run(
     require("a fine-tuning")
     settings = read_settings(task, config, flags, recipe, data)
     check_libraries(vars(settings), FILES)
+    _check_files(settings)
+    if recipe is None and process_id == 0:
+        is_new_run(Path(output), settings.describe(), overwrite, settings.free)
     is_default = settings.source == type(settings).source
     processes = Processes(
         num_processes=num_processes, process_id=process_id, coordinator=coordinator
@@ -95,6 +100,20 @@ def run(
         )
     if process_id == 0:
         print(Path(output, "preset"))
+
+
+def _check_files(settings):
+    for name in FILES:
+        is_train = name == "train"
+        check_table(
+            getattr(settings, name),
+            settings,
+            format=settings.format,
+            groups=settings.holdout_by if is_train else (),
+            skipped=[] if settings.on_bad_row == "skip" else None,
+            # Labels of the others are known from this one.
+            classes=() if is_train and "classes" not in settings.options else None,
+        )
 
 
 def _train(settings, output, overwrite, quiet):

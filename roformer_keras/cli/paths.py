@@ -1,14 +1,17 @@
-"""Sources and files that are not there, found before a backend is imported."""
+"""Sources and files that are missing or wrong, found before a backend is imported."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from roformer_keras.errors import SourceError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.sources import list_files
+from roformer_keras.registry import TASKS
 
 _SOURCES = ("source", "teacher")
 _PATTERN = frozenset("*?[")
+_SMALL = 2**22
 
 
 def check_paths(options: Mapping, files: Iterable[str]) -> None:
@@ -38,6 +41,54 @@ def check_paths(options: Mapping, files: Iterable[str]) -> None:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise SourceError(f"cannot read {file}: {reason}") from error
+
+
+def is_small(path: str) -> bool:
+    """True for a file that is read in less than a second; False for a pipe."""
+    return os.path.isfile(path) and os.path.getsize(path) <= _SMALL
+
+
+def check_table(
+    path: str | None,
+    settings: Any,
+    fields: Sequence[str] = (),
+    header: str | None = None,
+    encoding: str | None = None,
+    labelled: bool = True,
+    **options: Any,
+) -> None:
+    """Reads a small file as `FinetuningSettings` say, if any, for its errors alone.
+
+    A large one takes longer than the backend. Arguments are those of `read_table`.
+    """
+    from roformer_keras.data.files import read_table
+
+    if path is None or settings is None or not is_small(path):
+        return
+    read_table(
+        path,
+        (len(fields) - labelled if fields else 0) or settings.text_count,
+        fields or settings.fields,
+        labelled=labelled,
+        has_choices=TASKS[settings.task].has_choices,
+        header=header or (None if fields else settings.header),
+        encoding=encoding or settings.encoding,
+        **options,
+    )
+
+
+def check_texts(path: str, source: str, fields: Sequence[str], **layout: Any) -> None:
+    """Reads a small file as `FinetunedTask.read_rows` does, for its errors alone."""
+    from roformer_keras.data.tables import LABEL
+    from roformer_keras.training.finetuning_settings import trained_settings
+
+    trained = trained_settings(source)
+    # A `.txt` may lack what the files of the training have.
+    if trained is None or (not fields and path.lower().endswith(".txt")):
+        return
+    if len(fields) > 1 and (fields[-1] == LABEL or fields == trained.fields):
+        fields = fields[:-1]
+    check_table(path, trained, fields, labelled=False, **layout)
 
 
 def _given(options, names):

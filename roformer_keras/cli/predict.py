@@ -1,10 +1,9 @@
 """`roformer-keras predict`."""
 
-from pathlib import Path
-
 from roformer_keras.cli import layouts, verbs
+from roformer_keras.cli.paths import check_texts
 from roformer_keras.cli.terminal import start_backend
-from roformer_keras.cli.texts import check_ending, check_one_input
+from roformer_keras.cli.texts import check_one_input
 
 EXAMPLES = (
     "predict reviews --text 今天天气不错",
@@ -40,12 +39,10 @@ def run(
     command = verbs.VerbCommand(VERB, flags, layouts.TRAINED)
     if command.runs_on_ray(file, text):
         return
-    from roformer_keras.io.atomic import check_target
-
     check_one_input(file, text, "a file of texts", "--text TEXT")
-    check_ending(output, ".jsonl")
-    if output != "-":
-        check_target(Path(output), command.overwrite, folder=False)
+    command.check_output(".jsonl")
+    if file is not None:
+        check_texts(file, source, **command.layout)
     start_backend()
     loaded = command.verb.load_source()
     tuned = loaded.tuned

@@ -6,10 +6,13 @@ from typing import Literal
 from roformer_keras.checks import from_fields, read_fields
 from roformer_keras.cli.flags import Count, merge_flags
 from roformer_keras.cli.libraries import check_libraries
+from roformer_keras.cli.paths import is_small
 from roformer_keras.cli.processes import train_together
 from roformer_keras.cli.terminal import shows_progress, training
+from roformer_keras.data.corpus import read_corpus
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import require
+from roformer_keras.training.folder import is_new_run
 from roformer_keras.training.process_settings import Processes
 
 FILES = ("files",)
@@ -80,6 +83,12 @@ def run(
     check_libraries(vars(settings), ())
     for corpus in settings.data:
         check_libraries(vars(corpus), FILES)
+    for corpus in settings.data:
+        if all(map(is_small, corpus.paths())):
+            # A field that is missing is found here.
+            next(read_corpus(corpus, "all"), None)
+    if process_id == 0:
+        is_new_run(Path(output), settings.describe(), overwrite, settings.free)
     processes = Processes(
         num_processes=num_processes, process_id=process_id, coordinator=coordinator
     )

@@ -4,6 +4,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roformer_keras.cli import interrupts, layouts
@@ -24,6 +25,7 @@ from roformer_keras.cli.texts import (
 )
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.hub.catalog import checkpoint_files, resolve
+from roformer_keras.io.atomic import check_target
 from roformer_keras.io.journal import digest, fingerprints, run_metadata
 
 if TYPE_CHECKING:
@@ -78,6 +80,12 @@ class VerbCommand:
         self.layout = vars(_select(find_class(layout), flags))
         if not self.quiet and "source" not in flags:
             remark_source(self.verb.source)
+
+    def check_output(self, *endings: str) -> None:
+        """Raises an error unless the output has one of the endings and can be made."""
+        check_ending(self._output, *endings)
+        if self._output != "-":
+            check_target(Path(self._output), self.overwrite, folder=False)
 
     # === In this process ===
 

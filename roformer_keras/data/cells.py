@@ -257,7 +257,7 @@ class Sheet:
         header: str | None,
         groups: Sequence[str],
         has_choices: bool,
-        classes: Collection[str] = (),
+        classes: Collection[str] | None = (),
     ) -> tuple[Iterator[Row], list[int]]:
         """The rows of labelled texts, and where the values of `groups` are in them.
 
@@ -301,7 +301,8 @@ class Sheet:
             self._rows = iter(whole)
             label = self._label_column(fields, columns, count, width)
             own_label = self._first[label : label + 1] if label is not None else []
-            if header is None and own_label and own_label[0] not in classes:
+            is_known = header is not None or classes is None
+            if own_label and not (is_known or own_label[0] in (classes or ())):
                 self._check_first(whole, label, width, len(names) > count)
             if not chosen and not groups and count < len(names) < width:
                 raise SourceError(

@@ -135,7 +135,7 @@ def read_table(
     has_tokens: bool = False,
     header: str | None = None,
     encoding: str = UTF_8,
-    classes: Collection[str] = (),
+    classes: Collection[str] | None = (),
 ) -> Table:
     """Reads the texts and labels of a file.
 
@@ -161,7 +161,8 @@ def read_table(
         header: `"first"` if the first row of a table names its columns, `"none"` if it
             is a row as the others; as above if None.
         encoding: of a text file, one of `ENCODINGS`; `"auto"` tries some.
-        classes: labels that are known, which are no names of a column.
+        classes: labels that are known, which are no names of a column; None if any may
+            be.
 
     Raises:
         ConfigurationError: there are not as many fields as texts and labels, or one

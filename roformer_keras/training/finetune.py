@@ -24,11 +24,8 @@ import keras
 import numpy as np
 
 from roformer_keras.checks import check_instance, check_names, check_path
-from roformer_keras.data.files import data_files
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import require
-from roformer_keras.hub.catalog import checkpoint_files
-from roformer_keras.io.journal import fingerprints, run_metadata
 from roformer_keras.models.training_loop import choose_blocks
 from roformer_keras.optimizers import finetuning_rate, layerwise_rates, make_optimizer
 from roformer_keras.tasks.evaluation import LOWER_IS_BETTER, fit_baselines
@@ -109,17 +106,6 @@ class FinetuningRun(ResumableRun):
         self.data = read_data(settings)
         self.metrics = self.data.task_class.files_class.metric_names(settings.options)
         self.monitor = settings.monitor or self.metrics[0]
-
-    def describe(self):
-        settings = self.settings
-        files = {
-            name: data_files(path, settings.format)
-            for name in ("train", "valid", "test")
-            if (path := getattr(settings, name)) is not None
-        }
-        files["source"] = checkpoint_files(settings.source)
-        inputs = {name: fingerprints(paths) for name, paths in files.items()}
-        return run_metadata(settings.to_dict(), inputs)
 
     # === What is trained ===
 

@@ -1,7 +1,9 @@
 """Settings of a fine-tuning: a small TOML file, or keywords of the same names."""
 
 import dataclasses
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 from roformer_keras.checks import (
     Settings,
@@ -13,9 +15,14 @@ from roformer_keras.checks import (
     number,
     source_path,
 )
-from roformer_keras.data.files import ENCODINGS, FORMATS, HEADERS
+from roformer_keras.data.files import ENCODINGS, FORMATS, HEADERS, data_files
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.hub.catalog import checkpoint_files
+from roformer_keras.io.blob import Blob
+from roformer_keras.io.journal import fingerprints, run_metadata
+from roformer_keras.io.json_file import read_json
 from roformer_keras.registry import TASKS, TaskOptions
+from roformer_keras.training.folder import SETTINGS, training_folder
 from roformer_keras.training.optimizer_settings import (
     OptimizerSettings,
     dtype_policy,
@@ -143,6 +150,9 @@ class FinetuningSettings(Settings):
     keep_best: bool = True
     seed: int = random_seed()
 
+    # Those that a resumed training may change.
+    free: ClassVar[tuple[str, ...]] = ()
+
     def _check_files(self):
         for name in ("train", "valid", "test"):
             if getattr(self, name) == "-":
@@ -228,6 +238,17 @@ class FinetuningSettings(Settings):
                 f"{self.accumulation}"
             )
 
+    def describe(self) -> dict:
+        """Settings and files that identify a training, as `run_metadata` has them."""
+        files: dict[str, Iterable] = {
+            name: data_files(path, self.format)
+            for name in ("train", "valid", "test")
+            if (path := getattr(self, name)) is not None
+        }
+        files["source"] = checkpoint_files(self.source)
+        inputs = {name: fingerprints(paths) for name, paths in files.items()}
+        return run_metadata(self.to_dict(), inputs)
+
     @property
     def rows(self) -> int:
         """Rows that are computed together."""
@@ -240,3 +261,20 @@ class FinetuningSettings(Settings):
         if self.fields and len(self.fields) - 1 in counts:
             return len(self.fields) - 1
         return counts[-1] if self.pairs else counts[0]
+
+
+def trained_settings(folder: str | os.PathLike) -> FinetuningSettings | None:
+    """The settings of the training in a folder, or None if they are not there.
+
+    Raises:
+        ConfigurationError: they are not those of a fine-tuning.
+    """
+    path = training_folder(folder) / SETTINGS
+    if not os.path.isfile(path):
+        return None
+    try:
+        return FinetuningSettings.from_dict(read_json(Blob.of_file(path))["settings"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise ConfigurationError(
+            f"{path} must be of a fine-tuning, and is not: {error}"
+        ) from error

@@ -6,6 +6,7 @@ log.csv             its figures; see `training.log`
 preset/             the result, at the end
 """
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +17,13 @@ from roformer_keras.io import journal
 from roformer_keras.io.atomic import make_folder, output_errors
 
 SETTINGS, STATE, LOG, PRESET = "settings.json", "state.safetensors", "log.csv", "preset"
+
+
+def training_folder(folder: str | os.PathLike) -> Path:
+    """The folder of a training, from its own path or that of the preset in it."""
+    whole = Path(os.path.abspath(folder))
+    is_preset = whole.name == PRESET and (whole.parent / SETTINGS).is_file()
+    return whole.parent if is_preset else Path(folder)
 
 
 @contextmanager
@@ -49,6 +57,8 @@ def is_new_run(
     Raises:
         OutputError: the folder holds another training, or other files.
     """
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder} is a file: give the name of a folder")
     # Hidden ones are the lock, and what a kill leaves of `replacing`.
     names = {path.name for path in folder.glob("[!.]*")}
     if names and SETTINGS not in names:

@@ -27,15 +27,12 @@ from roformer_keras import models
 from roformer_keras.checks import check_instance, check_names, check_path
 from roformer_keras.config import RoFormerConfig, config_for_model
 from roformer_keras.conversion.convert import convert
-from roformer_keras.data.arrow import data_files
 from roformer_keras.data.batches import NumberedBatches
 from roformer_keras.data.corpus import read_corpus
 from roformer_keras.data.examples import EpochItems, tokenize_corpus
 from roformer_keras.data.loader import Loader, batch_maker, items_of
 from roformer_keras.errors import ConfigurationError, Hint, RoFormerError
 from roformer_keras.extras import require
-from roformer_keras.hub.catalog import checkpoint_files
-from roformer_keras.io.journal import fingerprints, run_metadata
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.training_loop import choose_blocks
 from roformer_keras.objectives import OBJECTIVES
@@ -129,23 +126,6 @@ class PretrainingRun(ResumableRun):
 
     start: ClassVar = {"stage": 0, "done": 0, "tokens": 0}
     leftovers = (_PICTURE, _VOCABULARY, _TOKENS, _TENSORBOARD, _CHECKPOINTS)
-
-    @property
-    def free(self):
-        """Settings that change no result: none if checkpoints are averaged."""
-        return () if self.settings.average_checkpoints else ("save_every",)
-
-    def describe(self):
-        settings = self.settings
-        corpus = [path for data in settings.data for path in data.paths()]
-        files = {
-            "corpus": itertools.chain.from_iterable(map(data_files, corpus)),
-            "source": checkpoint_files(settings.source),
-            "teacher": checkpoint_files(settings.teacher),
-            "vocabulary": filter(os.path.isfile, [settings.vocabulary or ""]),
-        }
-        inputs = {name: fingerprints(paths) for name, paths in files.items()}
-        return run_metadata(settings.to_dict(), inputs)
 
     def build(self, is_new):
         settings = self.settings
@@ -308,7 +288,7 @@ class PretrainingRun(ResumableRun):
             part: as in `read_corpus`.
         """
         settings, stage = self.settings, self.settings.stages[number]
-        metadata = self.describe()
+        metadata = settings.describe()
         kind = "packed" if settings.packed else stage.length
         tokenize = functools.partial(
             tokenize_corpus,

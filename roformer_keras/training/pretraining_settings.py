@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from roformer_keras.checks import (
@@ -14,8 +14,11 @@ from roformer_keras.checks import (
     read_fields,
     source_path,
 )
+from roformer_keras.data.arrow import data_files
 from roformer_keras.data.corpus import CorpusSource
 from roformer_keras.errors import ConfigurationError, Hint
+from roformer_keras.hub.catalog import checkpoint_files
+from roformer_keras.io.journal import fingerprints, run_metadata
 from roformer_keras.training.optimizer_settings import (
     OptimizerSettings,
     dtype_policy,
@@ -242,6 +245,23 @@ class PretrainingSettings(Settings):
                     "{source}"
                 ),
             )
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """Settings that change no result: none if checkpoints are averaged."""
+        return () if self.average_checkpoints else ("save_every",)
+
+    def describe(self) -> dict:
+        """Settings and files that identify a training, as `run_metadata` has them."""
+        corpus = [path for data in self.data for path in data.paths()]
+        files: dict[str, Iterable] = {
+            "corpus": itertools.chain.from_iterable(map(data_files, corpus)),
+            "source": checkpoint_files(self.source),
+            "teacher": checkpoint_files(self.teacher),
+            "vocabulary": filter(os.path.isfile, [self.vocabulary or ""]),
+        }
+        inputs = {name: fingerprints(paths) for name, paths in files.items()}
+        return run_metadata(self.to_dict(), inputs)
 
 
 def read_settings(path: str | os.PathLike) -> dict:

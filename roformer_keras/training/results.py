@@ -14,8 +14,7 @@ from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import replacing
-from roformer_keras.io.blob import Blob
-from roformer_keras.io.json_file import json_bytes, parse_json, read_json
+from roformer_keras.io.json_file import json_bytes, parse_json
 from roformer_keras.io.sources import PRESET_BASELINES
 from roformer_keras.models.preset_files import opened_checkpoint
 from roformer_keras.tasks.evaluation import evaluate_task
@@ -24,8 +23,8 @@ from roformer_keras.tasks.reports import format_report
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.training.finetuning_data import Examples, read_examples
 from roformer_keras.training.finetuning_plots import draw_comparison, draw_confusion
-from roformer_keras.training.finetuning_settings import FinetuningSettings
-from roformer_keras.training.folder import PRESET, SETTINGS
+from roformer_keras.training.finetuning_settings import trained_settings
+from roformer_keras.training.folder import PRESET, SETTINGS, training_folder
 
 COMPARISON, CONFUSION = "comparison.png", "confusion.png"
 REPORTS = ("report.txt", "report.json", COMPARISON, CONFUSION)
@@ -246,12 +245,8 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
         ['text', 'score']
     """
     check_path("folder", folder)
-    whole = Path(os.path.abspath(folder))
-    if whole.name == PRESET and (whole.parent / SETTINGS).is_file():
-        # A preset does not say how files are read.
-        return load_finetuned(whole.parent, **options)
-    path = Path(folder) / SETTINGS
-    if not os.path.isfile(path):
+    preset = training_folder(folder) / PRESET
+    if not os.path.isfile(preset.parent / SETTINGS):
         preset = resolve(folder)
         if not preset.exists():
             raise SourceError(
@@ -260,20 +255,13 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
             )
         task, learned = _load_task(preset, **options), _read_baselines(preset)
         return FinetunedTask(task, preset, _count_of(task, learned), (), learned)
-    folder = path.parent
-    if not (folder / PRESET).is_dir():
+    if not preset.is_dir():
         raise SourceError(
             f"{folder} has no {PRESET} yet: run `roformer-keras finetune` again to its "
             "end"
         )
-    try:
-        metadata = read_json(Blob.of_file(path))
-        settings = FinetuningSettings.from_dict(metadata["settings"])
-    except (ValueError, LookupError, TypeError) as error:
-        raise ConfigurationError(
-            f"{path} must be of a fine-tuning, and is not: {error}"
-        ) from error
-    preset = folder / PRESET
+    settings = trained_settings(folder)
+    assert settings is not None
     task = _load_task(preset, **options)
     count, learned = settings.text_count, _read_baselines(preset)
     return FinetunedTask(

@@ -6,10 +6,6 @@ A kind of training is a subclass, which says what it trains and how:
         start: ClassVar = {"epochs": 0}
         leftovers = ("curves.png",)
 
-        def describe(self):
-            inputs = {"train": fingerprints([self.settings.train])}
-            return run_metadata(self.settings.to_dict(), inputs)
-
         def build(self, is_new):
             self.model = self.trained = ...  # compiled
 
@@ -60,14 +56,13 @@ class ResumableRun:
     """A training in a folder.
 
     Args:
-        settings: with the field `seed` and the method `to_dict`.
+        settings: with `seed`, `free` and `describe` as `FinetuningSettings` has.
         folder: path. If it holds this training, that is resumed.
         callbacks: more callbacks for `model.fit`.
         verbose: bool. Whether progress is shown.
 
     Attributes:
         start: dict. The progress of a training without a saved state.
-        free: names of settings that a resumed training may change.
         leftovers: names of the files and folders of an earlier training to delete,
             besides those of `training.folder`.
         model: the result; `build` sets it.
@@ -80,7 +75,6 @@ class ResumableRun:
     """
 
     start: ClassVar[Mapping] = {}
-    free: Sequence[str] = ()
     leftovers: Sequence[str] = ()
 
     def __init__(self, settings, folder, callbacks=(), verbose: bool = True):
@@ -111,10 +105,10 @@ class ResumableRun:
         refuse_backend_without_training()
         team = self.team
         with locked(self.folder) if team.is_first else contextlib.nullcontext():
-            metadata = self.describe()
+            metadata = self.settings.describe()
             team.check_equal("settings and files", metadata)
             is_new = team.on_first(
-                lambda: is_new_run(self.folder, metadata, overwrite, self.free)
+                lambda: is_new_run(self.folder, metadata, overwrite, self.settings.free)
             )
             self.prepare(is_new)
             # A shared folder may show some of them an older state.
@@ -140,11 +134,6 @@ class ResumableRun:
         self.build(is_new)
 
     # === What a subclass says ===
-
-    def describe(self) -> dict:
-        """Settings and files that identify this training, as `io.journal.run_metadata`
-        returns it."""
-        raise NotImplementedError
 
     def build(self, is_new: bool) -> None:
         """Makes `model` and `trained`, and checks them against the data.

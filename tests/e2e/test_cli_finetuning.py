@@ -7,12 +7,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from common import CHARACTER, give_stdin, json_lines, run_main
+from common import CHARACTER, SMALL, give_stdin, json_lines, run_main
 from finetuning_cases import ONE_BLOCK, REVIEWS, lines, written
 
 from roformer_keras import RoFormerSentenceEncoder, RoFormerTextClassifier
 from roformer_keras.cli import evaluate, finetune
 from roformer_keras.errors import OutputError
+from roformer_keras.io.journal import write_record
 from roformer_keras.training import results
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.pretraining_settings import PretrainingSettings
@@ -31,10 +32,11 @@ def trainings(tmp_path, monkeypatch):
     def finetune(settings, folder, **options):
         calls.append((settings, options))
         Path(folder).mkdir(exist_ok=True)
+        write_record(Path(folder, "settings.json"), settings.describe())
         written(Path(folder), "report.txt", "accuracy 1\n")
 
     def finetune_recipe(name, settings, folder, **options):
-        finetune(settings, folder, **options)
+        calls.append((settings, options))
         written(Path(folder), "recipe.txt", f"figures of {name}\n")
         return Path(folder, "rate-2e-05", "preset")
 
@@ -52,9 +54,9 @@ def trainings(tmp_path, monkeypatch):
         "roformer_keras.training.recipes.finetune_recipe", finetune_recipe
     )
     monkeypatch.chdir(tmp_path)
-    # They are there, and nobody reads them.
-    for name in ("a.tsv", "a.txt", "p"):
-        Path(name).touch()
+    Path("p").write_bytes(SMALL.read_bytes())
+    for name in ("a.tsv", "a.txt"):
+        written(tmp_path, name, "今\t1\n天\t2\n")
     return calls
 
 

@@ -3,6 +3,8 @@
 import pytest
 from common import SMALL, output_of
 
+from roformer_keras import tasks
+
 # What `roformer_keras/tasks/mood.py`, `registry.py` and the stub would have.
 SCRIPT = """
 import sys
@@ -49,3 +51,9 @@ def test_a_task_is_a_module_and_a_record(tmp_path):
     (tmp_path / "moods.csv").write_text("\n".join(rows), encoding="utf-8")
     output = output_of("-c", SCRIPT, tmp_path, SMALL)
     assert "RoFormerMoodClassifier" in output
+
+
+def test_records_say_what_their_classes_are():
+    for task in tasks.TASKS.values():
+        kind = getattr(tasks, task.class_name)
+        assert kind.has_choices == task.has_choices, task

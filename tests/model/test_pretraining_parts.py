@@ -8,7 +8,6 @@ from tqdm import tqdm
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.training.log import LogFile
-from roformer_keras.training.pretrain import PretrainingRun
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 from roformer_keras.training.recorder import Recorder
 
@@ -88,7 +87,7 @@ def make_settings(folder, **changes):
 
 
 def describe(folder, **changes):
-    return PretrainingRun(make_settings(folder, **changes), folder).describe()
+    return make_settings(folder, **changes).describe()
 
 
 FILES = {
@@ -126,4 +125,4 @@ def test_settings_that_change_no_result_are_free(files):
         describe(files, **changes)["settings"] for changes in ({}, {"save_every": 50})
     )
     changed = {name for name in before if before[name] != after[name]}
-    assert changed == set(PretrainingRun(make_settings(files), files).free)
+    assert changed == set(make_settings(files).free)

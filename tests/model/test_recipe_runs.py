@@ -133,9 +133,9 @@ def test_blanks_of_chid(tmp_path):
     assert [row["blank"] for row in answered] == 2 * blanks
     assert all(row["choices"][row["label"]] == row["choice"] for row in answered)
     # The answers are inputs of the training, too.
-    before = run.describe()["inputs"]
+    before = run.settings.describe()["inputs"]
     (tmp_path / "train_answer.json").write_text(json.dumps({**answers, "x": 1}))
-    after = run.describe()["inputs"]
+    after = run.settings.describe()["inputs"]
     assert [name for name in after if after[name] != before[name]] == ["train"]
 
 

@@ -1,12 +1,13 @@
 """Bad input that a command refuses before it starts a backend."""
 
 import json
+import shlex
 import subprocess
 import sys
 import types
 
 import pytest
-from cli_errors import WITHOUT_MODELS, check_error, fill_folder
+from cli_errors import FINETUNE, PATHS, WITHOUT_MODELS, check_error, fill_folder
 from common import V2_EMBEDDING_SIZE, run_main
 
 
@@ -22,6 +23,27 @@ def test_an_error_is_one_line_with_a_code_and_leaves_nothing(
     # It is looked for, and not imported.
     monkeypatch.setitem(sys.modules, "tensorflow", types.ModuleType("tensorflow"))
     check_error(line, code, message, folder, monkeypatch, capsys)
+
+
+# What is no error: a first label that only the training data have, labels of columns
+# that are not in order, a file without labels.
+RIGHT = (
+    f"{FINETUNE} --train odd.tsv --valid words.csv",
+    f"{FINETUNE} --train names.csv --fields sentence,mood",
+    f"{FINETUNE} --train names.csv --header first --test words.csv",
+    "evaluate TRAINED words.csv",
+    "predict TRAINED names.csv --fields mood,label --header first",
+    "predict TRAINED good.txt",
+    "pretrain mlm names.csv --fields mood -o run",
+)
+
+
+@pytest.mark.parametrize("line", RIGHT)
+def test_files_that_a_model_can_use_are_not_refused(line, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    words = [str(PATHS.get(word, word)) for word in shlex.split(line)]
+    with pytest.raises((AssertionError, ImportError), match=r"import keras|tensorflow"):
+        run_main(*words, capsys=capsys)
 
 
 def test_an_error_of_many_tensors_is_one_line_too(tmp_path, capsys):

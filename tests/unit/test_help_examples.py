@@ -75,6 +75,12 @@ def test_the_examples_of_the_help_run(tmp_path, monkeypatch, capsys):
         _, shown, _ = run_main(command, "--help", capsys=capsys)
         for example in shown.partition("\nexamples:\n")[2].splitlines():
             count += 1
+            # The preset of another example is in `run`; labelled pairs have scores.
+            example = example.replace("-o run", "-o new")
+            score = "\t0.5" if "--pairs" in example else ""
+            write_lines(
+                tmp_path / "pairs.tsv", [row + score for row in FILES["pairs.tsv"]]
+            )
             try:
                 code, out, err = run_main(*shlex.split(example)[1:], capsys=capsys)
             except ImportError as error:
