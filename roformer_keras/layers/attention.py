@@ -8,6 +8,7 @@ from keras import ops
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import long_attention
+from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.layers.long_attention import may_be_long
 from roformer_keras.layers.position import (
     apply_rotary,
@@ -18,7 +19,7 @@ from roformer_keras.layers.projection import Projection
 from roformer_keras.types import Shape, TensorLike
 
 
-class ProjectedAttention(keras.layers.Layer):
+class ProjectedAttention(ConfiguredLayer):
     """Projections to heads and back, and the rotation; subclasses attend.
 
     Args:
@@ -134,20 +135,6 @@ class ProjectedAttention(keras.layers.Layer):
         return tuple(
             apply_rotary(projected, sin, cos, self.layout) for projected in (query, key)
         )
-
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.update(
-            num_heads=self.num_heads,
-            head_dim=self.head_dim,
-            key_dim=self.key_dim,
-            base=self.base,
-            layout=self.layout,
-            rotary=self.rotary,
-            use_bias=self.use_bias,
-            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
-        )
-        return config
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -319,9 +306,6 @@ class RoPEAttention(ProjectedAttention):
             ),
         )
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "dropout": self.dropout}
-
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class CrossAttention(ProjectedAttention):
@@ -409,9 +393,6 @@ class CrossAttention(ProjectedAttention):
         attention_mask_shape: Shape | None = None,
     ) -> Shape:
         return x_shape
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "dropout": self.dropout}
 
 
 def _weights_dropout(rate, policy):

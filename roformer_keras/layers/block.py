@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.layers.norms import activation_from_name
 from roformer_keras.layers.projection import Projection
 from roformer_keras.layers.recomputation import recomputed
@@ -16,7 +17,7 @@ from roformer_keras.types import Shape, TensorLike
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class FeedForward(keras.layers.Layer):
+class FeedForward(ConfiguredLayer):
     """Two dense layers with an activation between them.
 
     Args:
@@ -82,16 +83,6 @@ class FeedForward(keras.layers.Layer):
 
     def call(self, x: TensorLike) -> TensorLike:
         return self.output_dense(self.intermediate_dense(x))
-
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.update(
-            intermediate_dim=self.intermediate_dim,
-            activation=self.activation,
-            use_bias=self.use_bias,
-            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
-        )
-        return config
 
 
 def _build(layer, *shapes):

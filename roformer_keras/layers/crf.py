@@ -13,13 +13,14 @@ import numpy as np
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.types import Shape, TensorLike
 
 _NO_TAG = -1
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class ConditionalRandomField(keras.layers.Layer):
+class ConditionalRandomField(ConfiguredLayer):
     """Scores of tags, to which those of their transitions belong.
 
     A sequence of tags scores the sum of what each tag scores at its position and of
@@ -172,14 +173,6 @@ class ConditionalRandomField(keras.layers.Layer):
         )
         tags = _viterbi(scores, transitions, visible, library=np, scan=_scan_arrays)
         return tags.astype("int32")
-
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.update(
-            learning_rate_multiplier=self.learning_rate_multiplier,
-            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
-        )
-        return config
 
 
 # === Dynamic programming ===

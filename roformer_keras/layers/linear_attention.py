@@ -350,16 +350,6 @@ class LinearRoPEAttention(ProjectedAttention):
             for dim in (self.head_dim, 1)
         )
 
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.update(
-            kind=self.kind,
-            causal=self.causal,
-            num_features=self.num_features,
-            seed=self.seed,
-        )
-        return config
-
 
 def _unit(x):
     """Of length 1 over the last axis; zeros stay zeros."""

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.types import TensorLike
 
 
@@ -99,7 +100,7 @@ def unilm_mask(segment_ids: TensorLike) -> TensorLike:
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class AttentionMask(keras.layers.Layer):
+class AttentionMask(ConfiguredLayer):
     """The mask of a whole model: padding, and a pattern on top of it.
 
     Args:
@@ -146,14 +147,9 @@ class AttentionMask(keras.layers.Layer):
             mask = ops.logical_and(mask, unilm_mask(segment_ids))
         return mask
 
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.update(pattern=self.pattern, pad_segments=self.pad_segments)
-        return config
-
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class PaddingMask(keras.layers.Layer):
+class PaddingMask(ConfiguredLayer):
     """Returns its input with a Keras mask, so that the next layers ignore padding.
 
     Args:
@@ -183,6 +179,3 @@ class PaddingMask(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape[0]
-
-    def get_config(self):
-        return {**super().get_config(), "pad_segments": self.pad_segments}

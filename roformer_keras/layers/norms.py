@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.layers.fused import (
     computes_gelu,
     fused_layer_norm,
@@ -82,7 +83,7 @@ def _check_epsilon(epsilon):
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class LayerNorm(keras.layers.Layer):
+class LayerNorm(ConfiguredLayer):
     """Layer normalisation, on request conditional on a vector.
 
     `(x - mean) / sqrt(variance + epsilon) * gamma + beta` over the last axis, in
@@ -202,19 +203,9 @@ class LayerNorm(keras.layers.Layer):
     ) -> Shape:
         return x_shape
 
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.update(
-            epsilon=self.epsilon,
-            conditional=self.conditional,
-            condition_hidden_dim=self.condition_hidden_dim,
-            condition_hidden_activation=self.condition_hidden_activation,
-        )
-        return config
-
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class RMSNorm(keras.layers.Layer):
+class RMSNorm(ConfiguredLayer):
     """`x / sqrt(mean(x ** 2) + epsilon)`: the norm of RoFormerV2, without parameters.
 
     Computed in float32; under the policy float64 in that.
@@ -249,6 +240,3 @@ class RMSNorm(keras.layers.Layer):
         x = ops.cast(x, _precise_type(self))
         square = ops.mean(ops.square(x), axis=-1, keepdims=True)
         return ops.cast(x * ops.rsqrt(square + self.epsilon), self.compute_dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "epsilon": self.epsilon}

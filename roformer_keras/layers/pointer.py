@@ -11,13 +11,14 @@ import numpy as np
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.layers.position import apply_rotary, rotary_table
 from roformer_keras.types import Shape, TensorLike
 
 # === Layers ===
 
 
-class _SpanScores(keras.layers.Layer):
+class _SpanScores(ConfiguredLayer):
     """Base of both pointers: rotation, product and masks; a subclass projects."""
 
     def __init__(
@@ -92,18 +93,6 @@ class _SpanScores(keras.layers.Layer):
     ) -> TensorLike:
         # It is in the scores.
         return None
-
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.update(
-            num_heads=self.num_heads,
-            head_dim=self.head_dim,
-            use_rotary=self.use_rotary,
-            use_bias=self.use_bias,
-            upper_triangular=self.upper_triangular,
-            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
-        )
-        return config
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.types import TensorLike
 
 _LAYOUTS = ("interleaved", "half_split")
@@ -156,7 +157,7 @@ def _swapped(x, layout):
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class SinusoidalPositionEmbedding(keras.layers.Layer):
+class SinusoidalPositionEmbedding(ConfiguredLayer):
     """Sines and cosines of positions, as features `(2i, 2i + 1)`.
 
     Args:
@@ -192,8 +193,3 @@ class SinusoidalPositionEmbedding(keras.layers.Layer):
         if position_ids is None:
             position_ids = ops.arange(ops.shape(x)[1])[None]
         return sinusoidal_table(position_ids, self.output_dim, self.base)
-
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.update(output_dim=self.output_dim, base=self.base)
-        return config

@@ -163,7 +163,8 @@ class RoFormerRelationExtractor(TextTask):
     ):
         labels = checked_labels(labels)
         check_number("threshold", threshold)
-        tokens = TextTokens((), name="tokens")(backbone.input["token_ids"])
+        token_ids = backbone.input["token_ids"]
+        tokens = TextTokens((), dtype="bool", name="tokens")(token_ids)
         hidden, scores = sequence_of(backbone), []
         for name, count in (("entities", 2), ("heads", None), ("tails", None)):
             pointer = EfficientGlobalPointer(

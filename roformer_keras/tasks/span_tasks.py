@@ -11,6 +11,7 @@ from roformer_keras.checks import check_instance, is_integer
 from roformer_keras.data.tagged import TokenTags, are_plain, name_tags
 from roformer_keras.data.texts import one_or_many
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.baselines import Baseline, CharacterTags
 from roformer_keras.tasks.labels import parse_spans, sorted_names
@@ -153,7 +154,7 @@ def checked_labels(labels: Sequence[str] | None, name: str = "labels") -> list[s
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class TextTokens(keras.layers.Layer):
+class TextTokens(ConfiguredLayer):
     """Mask of the tokens of a text: neither padding nor `[CLS]` nor `[SEP]`.
 
     Args:
@@ -167,7 +168,7 @@ class TextTokens(keras.layers.Layer):
     """
 
     def __init__(self, special_ids, **kwargs):
-        super().__init__(dtype="bool", **kwargs)
+        super().__init__(**kwargs)
         self.special_ids = list(special_ids)
 
     def call(self, token_ids):
@@ -185,11 +186,9 @@ class TextTokens(keras.layers.Layer):
             excluded = graph.either(excluded, is_special)
         return graph.inverted(excluded)
 
-    def get_config(self):
-        return {**super().get_config(), "special_ids": self.special_ids}
-
 
 def text_tokens(backbone, tokenizer):
     """`TextTokens` of a backbone's own input."""
     special = (tokenizer.cls_id, tokenizer.sep_id)
-    return TextTokens(special, name="text_tokens")(backbone.input["token_ids"])
+    layer = TextTokens(special, dtype="bool", name="text_tokens")
+    return layer(backbone.input["token_ids"])

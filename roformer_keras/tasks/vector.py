@@ -9,6 +9,7 @@ from keras import ops
 
 from roformer_keras.checks import check_choice, check_number
 from roformer_keras.config import ACTIVATIONS
+from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.layers.masks import is_token
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.registry import Pooling
@@ -98,7 +99,7 @@ class VectorTask(TextTask):
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class TextVector(keras.layers.Layer):
+class TextVector(ConfiguredLayer):
     """One vector a row: that of the first position, or the mean over its tokens.
 
     Args:
@@ -183,6 +184,3 @@ class TextVector(keras.layers.Layer):
 
     def compute_mask(self, inputs, previous_mask=None):
         return None
-
-    def get_config(self):
-        return {**super().get_config(), "pooling": self.pooling}

@@ -1,0 +1,24 @@
+"""Layers whose configuration is made of the arguments of their constructors."""
+
+import inspect
+from typing import Any
+
+import keras
+
+
+class ConfiguredLayer(keras.layers.Layer):
+    """A base of layers that keep each argument as an attribute of the same name."""
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        for kind in type(self).__mro__[::-1]:
+            if not issubclass(kind, ConfiguredLayer) or kind is ConfiguredLayer:
+                continue
+            for name in inspect.signature(kind.__init__).parameters:
+                if name in config or not hasattr(self, name):
+                    continue
+                value = getattr(self, name)
+                if isinstance(value, keras.initializers.Initializer):
+                    value = keras.initializers.serialize(value)
+                config[name] = value
+        return config
