@@ -145,9 +145,6 @@ class ScaleOffset(Layer):
         x = inputs * self.gamma if self.scale else inputs
         return x + self.beta if self.offset else x
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        return input_shape
-
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "scale": self.scale, "offset": self.offset}
 
@@ -162,9 +159,6 @@ class BiasAdd(Layer):
 
     def call(self, inputs: Any) -> Any:
         return inputs + self.bias
-
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        return input_shape
 
 
 @_serializable

@@ -1,7 +1,6 @@
 """The feed-forward layer, and the blocks that encoder and decoder repeat."""
 
 import functools
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -90,7 +89,7 @@ def _build(layer, *shapes):
         layer.build(*shapes)
 
 
-class _Block(keras.layers.Layer):
+class _Block(ConfiguredLayer):
     """Base of both blocks: layers as arguments, each with a norm and a sum."""
 
     def __init__(self, dropout: float, norm_first: bool, **kwargs: Any):
@@ -131,16 +130,6 @@ class _Block(keras.layers.Layer):
         # Tracing each block for a shape that is known takes two thirds of the time in
         # which a base model is built.
         return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.update(dropout=self.dropout, norm_first=self.norm_first)
-        for name in inspect.signature(type(self).__init__).parameters:
-            if isinstance(layer := getattr(self, name, None), keras.layers.Layer):
-                config[name] = keras.layers.serialize(layer)
-                # The block builds it, under its own path.
-                config[name].pop("build_config", None)
-        return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

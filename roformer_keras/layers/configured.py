@@ -20,5 +20,9 @@ class ConfiguredLayer(keras.layers.Layer):
                 value = getattr(self, name)
                 if isinstance(value, keras.initializers.Initializer):
                     value = keras.initializers.serialize(value)
+                elif isinstance(value, keras.layers.Layer):
+                    value = keras.layers.serialize(value)
+                    # The outer layer builds it, under its own path.
+                    value.pop("build_config", None)
                 config[name] = value
         return config

@@ -176,6 +176,3 @@ class PaddingMask(ConfiguredLayer):
         return (
             ops.logical_and(mask, is_token(segment_ids)) if self.pad_segments else mask
         )
-
-    def compute_output_shape(self, input_shape):
-        return input_shape[0]
