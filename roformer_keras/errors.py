@@ -51,7 +51,7 @@ class Hint(str):
     _parts: tuple[str, dict[str, Any]]
 
     def __new__(cls, template: str, /, **values: Any) -> Self:
-        hint = super().__new__(cls, _fill(template, values, python_argument))
+        hint = super().__new__(cls, _fill(template, values, _python_argument))
         hint._parts = template, values
         return hint
 
@@ -59,12 +59,18 @@ class Hint(str):
         template, values = self._parts
         return (template,), values
 
-    def shown(self, show: Callable[[str, Any], str]) -> str:
-        """The text with arguments as `show(name, value)` writes them."""
-        return _fill(*self._parts, show)
+    def shown(self, show: Callable[[str, Any], str | None]) -> str | None:
+        """The text with arguments as `show(name, value)` writes them.
+
+        Of clauses with semicolons between, those are left out for one of whose
+        arguments it returns None.
+        """
+        template, values = self._parts
+        clauses = (_fill(one, values, show) for one in template.split("; "))
+        return "; ".join(filter(None, clauses)) or None
 
 
-def python_argument(name: str, value: Any) -> str:
+def _python_argument(name: str, value: Any) -> str:
     """An argument of Python; without a value if that is None."""
     return f"{name}=" if value is None else f"{name}={value!r}"
 
@@ -76,6 +82,8 @@ def _fill(template, values, show):
         if name:
             value = ast.literal_eval(constant) if constant else values.get(name)
             parts.append(show(name, value))
+    if None in parts:
+        return None
     return "".join(parts)
 
 

@@ -19,7 +19,7 @@ from roformer_keras.compiled import (
     runs_on_cpu,
 )
 from roformer_keras.engines.forward import ModelProgram
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.errors import CheckpointError, ConfigurationError, Hint
 from roformer_keras.extras import is_installed
 from roformer_keras.layers.block import RoFormerBlock
 from roformer_keras.layers.fused import fused
@@ -451,8 +451,8 @@ def _checked(outputs):
     """Outputs; raises CheckpointError if one is not a number."""
     if any(np.isnan(output).any() for output in keras.tree.flatten(outputs)):
         raise CheckpointError(
-            "the model's outputs must be numbers, got NaN: check the file that its "
-            "weights come from, or load it with dtype='float32'"
+            "the model's outputs must be numbers, got NaN",
+            hint=Hint("check the file of the weights; or load with {dtype:'float32'}"),
         )
     return outputs
 

@@ -1,6 +1,7 @@
 """Commands that end with an error: files for them, and how such an end is checked."""
 
 import io
+import re
 import shlex
 
 import numpy as np
@@ -108,6 +109,13 @@ WITHOUT_MODELS = [
         (f"{words} many.parquet --fields text,y", 2, "must take at most 67,108,864")
         for words in ("predict TRAINED", "evaluate TRAINED", f"{FINETUNE} --train")
     ),
+    ("generate --source GPT blank", 2, "line 2 of blank: a prompt must hold text"),
+    ("generate --source GPT --text ''", 2, "text 1: a prompt must hold text, got"),
+    ("generate --source GPT --text ' '", 2, "text 1: a prompt must hold text, got"),
+    ("generate --source GPT good --stop ''", 2, "a stop token must be in the voc"),
+    ("paraphrase --source SIM blank", 2, "line 2 of blank: a prompt must hold text"),
+    ("inspect EXPORT", 2, "EXPORT holds an export, which is no checkpoint: give the"),
+    ("convert EXPORT x", 2, "or run it by ServedEncoder, ServedGenerator or load_expo"),
     ("predict TRAINED names.csv", 2, "seems to be a header: its label 'mood' is on no"),
     (f"{FINETUNE} --train names.csv", 2, "seems to be a header: its label 'mood' is"),
     (f"{FINETUNE} --train odd.tsv --valid one.tsv", 2, "one.tsv must have 2 columns"),
@@ -134,10 +142,8 @@ WITH_MODELS = [
     ("fill-mask --source V2 [MASK]", 3, "no mlm head"),
     ("fill-mask --source LM [MASK]", 2, "comes without a vocabulary"),
     ("embed --source LM texts", 2, "comes without a bert_config.json"),
-    ("generate --source GPT blank", 2, "line 2 of blank: a prompt must hold text"),
     ("generate --source GPT strange", 2, "line 3 of strange: a prompt must have tok"),
     ("generate --source GPT long", 2, "line 2 of long: a prompt must be shorter tha"),
-    ("generate --source GPT --text ''", 2, "text 1: a prompt must hold text, got"),
     ("generate --source GPT good --stop 今天", 2, "a stop token must be in the"),
     ("generate --source GPT good --min-length 999", 2, "line 1 of good: at least"),
     ("generate --source GPT good --min-length -1", 2, "error: min_length must be an"),
@@ -146,8 +152,20 @@ WITH_MODELS = [
         2,
         "a text is limited by max_length or by max_new_tokens, got",
     ),
-    ("paraphrase --source GPT good", 3, "no pooler head"),
-    ("paraphrase --source SIM blank", 2, "line 2 of blank: a prompt must hold text"),
+    *(
+        (f"{words} --source {source}", 3, hint)
+        for words in (
+            "paraphrase good",
+            "rerank one.tsv --query 今",
+            "similarity --pair 今 天",
+        )
+        for source, hint in (
+            ("roformer-gpt-char", "it holds a RoFormerCausalLM, for `roformer-keras g"),
+            ("roformer-char", "it holds a RoFormerMaskedLM, for `roformer-keras fill-"),
+        )
+    ),
+    ("fill-mask --source V2 [MASK]", 3, "it holds a RoFormerBackbone, for `roformer-k"),
+    ("embed --source EXPORT good", 2, "EXPORT holds an export, which is no checkpoint"),
     ("paraphrase --source SIM long --max-length 64", 2, "line 2 of long: a prompt mus"),
     (
         "paraphrase --source SIM good --masked-positions 2",
@@ -223,6 +241,7 @@ FILES = {
     ],
     "DONE/settings.json": ['{"settings": {"task": "x"}, "inputs": {}}'],
     "DONE/state.safetensors": [],
+    "EXPORT/export.json": ["{}"],
     "BROKEN/export.json": ['{"generator": {}}'],
     "empty": [],
 }
@@ -258,6 +277,8 @@ def check_error(line, code, message, folder, monkeypatch, capsys):
     lines = err.splitlines()
     assert lines[0].startswith("roformer-keras: error: ")
     assert message in lines[0]
+    # Arguments of Python are no way out here.
+    assert not re.search(r"\w=(True|False|None|['\[(]|$)|\w+= ", lines[0])
     # Advice may follow an empty line; nothing else may follow.
     assert len(lines) == 1 or lines[1] == ""
     assert listing(folder) == before

@@ -24,7 +24,7 @@ from roformer_keras.cli.completion import (
     complete_released,
     complete_source,
 )
-from roformer_keras.errors import ConfigurationError, Hint, python_argument
+from roformer_keras.errors import ConfigurationError, Hint
 
 # An integer of at least 1, with which arrays can be made.
 Count = typing.Annotated[
@@ -165,14 +165,14 @@ def merge_flags(content: Mapping, flags: Mapping) -> dict:
     return merged
 
 
-def show_hint(hint: str, parser: argparse.ArgumentParser) -> str:
-    """A hint whose arguments are the flags that a parser has for them."""
+def show_hint(hint: str, parser: argparse.ArgumentParser) -> str | None:
+    """A hint whose arguments are the flags of a parser; None if nothing is left."""
     known = set(re.findall(r"--[\w-]+", parser.format_help()))
 
     def show(name, value):
         flag = f"--{name.replace('_', '-')}"
         if flag not in known:
-            return python_argument(name, value)
+            return None
         if value is None or value is True:
             return flag
         text = ",".join(value) if isinstance(value, list) else str(value)

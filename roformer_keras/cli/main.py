@@ -229,6 +229,6 @@ def _code_of(error, verb) -> int:
     if len(text) > 2 * _HALF_OF_ERROR:
         text = f"{text[:_HALF_OF_ERROR]} ... {text[-_HALF_OF_ERROR:]}"
     print(f"roformer-keras: error: {text}", file=sys.stderr)
-    if is_long:
+    if hint and is_long:
         print("", *map(printable, hint.split("\n")), sep="\n", file=sys.stderr)
     return error.exit_code

@@ -98,17 +98,22 @@ def read_inputs(
         ConfigurationError: not exactly one of them is given.
         SourceError: see `read_lines`.
     """
+    from roformer_keras.generation.prompts import check_text
+
     check_one_input(file, texts, "a text file", "--text TEXT")
     if texts is not None:
-        return typed_rows(texts)
-    assert file is not None
-    try:
-        rows = [(text,) for text in read_lines(file, encoding=encoding)]
-        return number_rows(file, rows, itertools.count(1))
-    except SourceError as error:
-        if file == "-" or os.path.exists(file):
-            raise
-        raise SourceError(f"{error}; to give a text itself, use --text") from error
+        inputs = typed_rows(texts)
+    else:
+        assert file is not None
+        try:
+            rows = [(text,) for text in read_lines(file, encoding=encoding)]
+        except SourceError as error:
+            if file == "-" or os.path.exists(file):
+                raise
+            raise SourceError(f"{error}; to give a text itself, use --text") from error
+        inputs = number_rows(file, rows, itertools.count(1))
+    check_inputs(inputs, lambda row: check_text(*row))
+    return inputs
 
 
 def check_one_input(file, given, what: str, flag: str) -> None:

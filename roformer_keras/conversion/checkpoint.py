@@ -54,6 +54,14 @@ from roformer_keras.hub.catalog import CATALOG
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.vocabulary import check_tokens, resolve_level
 
+# What a class of no task answers.
+_COMMANDS = {
+    "RoFormerBackbone": "embed",
+    "RoFormerCausalLM": "generate",
+    "RoFormerMaskedLM": "fill-mask",
+    "RoFormerSim": "paraphrase",
+}
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -250,7 +258,11 @@ def weights_to_read(
     if absent_heads and not initialize_heads:
         for head, tensors_of in absent_heads.items():
             problems.append(f"no {head} head: {', '.join(tensors_of)}")
-        hints.append("pass {initialize_heads:True} to start with a new one")
+        name = model_of(checkpoint)
+        hints.append(
+            f"it holds a {name}, for `roformer-keras {_COMMANDS.get(name, 'predict')}`"
+        )
+        hints.append("pass {initialize_heads:True} to start with a new head")
     hint = Hint("; ".join(hints), ignore=foreign) if hints else None
     _check_fit(label, config, problems, hint)
     check_size(checkpoint, config)

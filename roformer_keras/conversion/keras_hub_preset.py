@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from roformer_keras.config import RoFormerConfig
-from roformer_keras.errors import CheckpointError, ConfigurationError, errors_at
+from roformer_keras.errors import CheckpointError, ConfigurationError, Hint, errors_at
 from roformer_keras.io.tensor import Tensor
 
 BACKBONE = "keras_hub>RoformerV2Backbone"
@@ -121,8 +121,8 @@ def tokenizer_of_keras_hub(fields: Any, label: str) -> dict[str, Any]:
     for name, needed in (("split", True), ("suffix_indicator", "##")):
         if fields.get(name, needed) != needed:
             raise ConfigurationError(
-                f"{label}: {name} must be {needed!r}, got {fields[name]!r:.80}: give "
-                "the vocabulary by vocabulary="
+                f"{label}: {name} must be {needed!r}, got {fields[name]!r:.80}",
+                hint=Hint("give the vocabulary by {vocabulary}"),
             )
     return {"level": "character", "lower_case": is_lower}
 

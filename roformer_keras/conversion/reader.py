@@ -48,6 +48,7 @@ from roformer_keras.conversion.weights import (
 from roformer_keras.errors import (
     CheckpointError,
     ConfigurationError,
+    Hint,
     VocabularyError,
     errors_at,
 )
@@ -153,8 +154,8 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
                 saved = _OPENERS[files.format](files, stack).saved
     if saved.get("vocabulary") is None:
         raise VocabularyError(
-            f"{source} comes without a vocabulary: put its vocab.txt next to the "
-            "weights, or give it as vocabulary="
+            f"{source} comes without a vocabulary",
+            hint=Hint("put its vocab.txt next to the weights; or give {vocabulary}"),
         )
     return saved["vocabulary"], dict(saved.get("tokenizer", {}))
 
@@ -188,8 +189,8 @@ def _find_config(files, found, given):
     elif given is None:
         if "bert_config" not in files.parts:
             raise ConfigurationError(
-                f"{files.label} comes without a bert_config.json: put it next to the "
-                "weights, or give it as config="
+                f"{files.label} comes without a bert_config.json",
+                hint=Hint("put it next to the weights; or give {config}"),
             )
         given = read_json(files.parts["bert_config"])
     is_whole = isinstance(given, RoFormerConfig)

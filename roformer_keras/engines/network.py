@@ -18,7 +18,7 @@ from roformer_keras.layers.norms import erf_gelu, tanh_gelu
 
 # Added to the score of a key that is hidden.
 HIDDEN = -1e9
-_WAY_OUT = "use engine='keras', or export with format='saved_model'"
+_WAY_OUT = Hint("use {engine:'keras'}; or export with {format:'saved_model'}")
 
 
 def write_model(graph: Any, model: keras.Model) -> None:

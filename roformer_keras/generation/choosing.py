@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from roformer_keras.errors import CheckpointError
+from roformer_keras.errors import CheckpointError, Hint
 from roformer_keras.generation.options import GenerationConfig, RowState
 from roformer_keras.processes import available_cores
 
@@ -27,8 +27,8 @@ def check_finite(numbers: np.ndarray) -> None:
     if not np.isfinite(numbers).all():
         raise CheckpointError(
             "the model's logits must be finite numbers, got NaN or infinity: its "
-            "weights, or its precision, do not allow to generate; check the file that "
-            "they come from, or load it with dtype='float32'"
+            "weights, or its precision, do not allow to generate",
+            hint=Hint("check the file of the weights; or load with {dtype:'float32'}"),
         )
 
 

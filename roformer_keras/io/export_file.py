@@ -51,7 +51,7 @@ def check_options(format: str, int8: bool, calibration_texts: Sequence[str]) -> 
     if calibration_texts and not calibrates:
         raise ConfigurationError(
             "texts to calibrate with are for int8 and the format 'openvino' alone, got "
-            f"{format!r} with int8={int8}",
+            f"{format!r} {'with' if int8 else 'without'} int8",
             hint=Hint("leave out {calibration_texts}"),
         )
     count = len(set(filter(str.strip, calibration_texts)))

@@ -296,6 +296,13 @@ def _choose(tree) -> _Candidate:
     names, zips = (
         [name for name in names if not _is_stranger(name)] for names in tree.inventory()
     )
+    if EXPORT in names:
+        raise SourceError(
+            f"{tree.label} holds an export, which is no checkpoint: give the model of "
+            "which it was made, or run it by ServedEncoder, ServedGenerator or "
+            "load_exported of roformer_keras.export; one of export --generator is a "
+            "source of generate and serve"
+        )
     held = f"{_some(zips)}; {tree.advice}" if zips else _some(names)
     raise SourceError(f"no checkpoint in {tree.label}: it holds {held}; {_WANTED}")
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from roformer_keras.checks import choice, integer
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation.options import SamplingOptions, SearchOptions
 from roformer_keras.verbs import sources
 from roformer_keras.verbs.sources import LoadedSource
@@ -126,6 +127,8 @@ class Generate(SearchOptions, WritingVerb):
 
     def _check_together(self):
         super()._check_together()
+        if "" in (self.stop_tokens or ()):
+            raise ConfigurationError("a stop token must be in the vocabulary, got ''")
         if not self.source:
             is_sim = self.unilm or self.model == "RoFormerSim"
             source = "roformer-sim-char" if is_sim else "roformer-gpt-char"

@@ -42,7 +42,8 @@ FIELDS = Hint("by {fields}", fields=["1", "{2}"])
     ("hint", "in_python", "shown"),
     [
         ("pass {overwrite:True}", "pass overwrite=True", "pass --overwrite"),
-        ("{fields}, {source}, x=", "fields=, source=, x=", "--fields, source=, x="),
+        ("{fields}, x=; {source}; y", "fields=, x=; source=; y", "--fields, x=; y"),
+        ("{source:1} or so", "source=1 or so", None),
         ("{size:8}, {size:'4'}", "size=8, size='4'", "--size 8, --size 4"),
         (FIELDS, "by fields=['1', '{2}']", "by --fields '1,{2}'"),
     ],
