@@ -165,6 +165,23 @@ def check_names(
     )
 
 
+def explains_arguments(function: _Function) -> _Function:
+    """Makes a method explain arguments that it does not know, as `check_names` does."""
+    known = [name for name in inspect.signature(function).parameters if name != "self"]
+
+    @functools.wraps(function)
+    def explained(*args: Any, **kwargs: Any) -> Any:
+        # Texts are tokenized one by one, and a check of each takes too long.
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            wrong = error
+        check_names(function.__qualname__, "argument", kwargs, known)
+        raise wrong
+
+    return explained  # type: ignore[return-value]
+
+
 def takes_other_names(encode: _Function) -> _Function:
     """Makes an `encode` take the arguments of sentence-transformers.
 

@@ -24,6 +24,7 @@ NAMES = {
         "with_pool": "pooler_activation=",
     },
     "Transformers": {
+        "add_special_tokens": "not needed: rows have [CLS] and [SEP]",
         "attention_probs_dropout_prob": "attention_dropout=",
         "eos_token_id": "stop_tokens=",
         "hidden_act": "activation=",
@@ -38,7 +39,12 @@ NAMES = {
         "num_hidden_layers": "num_layers=",
         "num_labels": "num_classes=, or classes= with their names",
         "problem_type": "multi_label=",
+        "return_offsets_mapping": "return_offsets=",
+        "return_tensors": "not needed: results are NumPy arrays, which models take",
+        "skip_special_tokens": "not needed: they are left out",
+        "text_pair": "pairs=, or second= of encode",
         "torch_dtype": "dtype=",
+        "truncation": "max_length=",
         "vocab_size": "vocabulary_size=",
     },
     "sentence-transformers": {
@@ -138,27 +144,44 @@ def explain_name(owner: str, name: str, known: Collection[str]) -> str:
 
 # === Methods ===
 
-# Class -> names of Transformers -> what to use here.
+_DEVICE = "not needed: the backend of Keras chooses the device"
+# Class -> library -> its names -> what to use here.
 METHODS = {
     "PresetModel": {
-        "from_pretrained": "from_preset",
-        "push_to_hub": "roformer_keras.push_to_hub",
-        "save_pretrained": "save_to_preset",
+        "Transformers": {
+            "from_pretrained": "from_preset",
+            "num_parameters": "count_params",
+            "push_to_hub": "roformer_keras.push_to_hub",
+            "save_pretrained": "save_to_preset",
+        },
+        "PyTorch": {
+            "cpu": _DEVICE,
+            "cuda": _DEVICE,
+            "eval": "not needed: only fit applies dropout",
+            "half": "dtype= of from_preset",
+            "load_state_dict": "load_weights",
+            "parameters": "trainable_variables",
+            "state_dict": "get_weights, or save_weights to a file",
+            "to": _DEVICE,
+            "train": "fit",
+        },
     },
     "RoFormerTokenizer": {
-        "batch_decode": "decode, for each",
-        "batch_encode_plus": "a call of the tokenizer",
-        "convert_ids_to_tokens": "id_to_token, for each",
-        "convert_tokens_to_ids": "token_to_id, for each",
-        "encode_plus": "a call of the tokenizer",
-        "cls_token_id": "cls_id",
-        "from_pretrained": "from_preset",
-        "mask_token_id": "mask_id",
-        "pad_token_id": "pad_id",
-        "save_pretrained": "save_to_preset",
-        "sep_token_id": "sep_id",
-        "unk_token_id": "unk_id",
-        "vocab_size": "vocabulary_size",
+        "Transformers": {
+            "batch_decode": "decode, for each",
+            "batch_encode_plus": "a call of the tokenizer",
+            "convert_ids_to_tokens": "id_to_token, for each",
+            "convert_tokens_to_ids": "token_to_id, for each",
+            "encode_plus": "a call of the tokenizer",
+            "cls_token_id": "cls_id",
+            "from_pretrained": "from_preset",
+            "mask_token_id": "mask_id",
+            "pad_token_id": "pad_id",
+            "save_pretrained": "save_to_preset",
+            "sep_token_id": "sep_id",
+            "unk_token_id": "unk_id",
+            "vocab_size": "vocabulary_size",
+        },
     },
 }
 
@@ -166,12 +189,12 @@ METHODS = {
 class _OtherMethod:
     """An attribute that a class does not have, whose error names the one it has."""
 
-    def __init__(self, name: str, ours: str):
-        self._name, self._ours = name, ours
+    def __init__(self, name: str, library: str, ours: str):
+        self._name, self._library, self._ours = name, library, ours
 
     def __get__(self, instance: Any, owner: type) -> NoReturn:
         raise AttributeError(
-            f"{owner.__name__} has no {self._name}: that of Transformers is "
+            f"{owner.__name__} has no {self._name}: that of {self._library} is "
             f"{self._ours} here",
             # With a name and no object, Python itself guesses no other name.
             name=self._name,
@@ -180,6 +203,9 @@ class _OtherMethod:
 
 def explains_methods(cls: _Class) -> _Class:
     """Makes a class, and those that stand on it, explain the names in `METHODS`."""
-    for name, ours in METHODS[cls.__name__].items():
-        setattr(cls, name, _OtherMethod(name, ours))
+    for library, names in METHODS[cls.__name__].items():
+        for name, ours in names.items():
+            # On PyTorch a model of Keras is one of its modules.
+            if not hasattr(cls, name):
+                setattr(cls, name, _OtherMethod(name, library, ours))
     return cls

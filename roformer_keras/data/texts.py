@@ -1,6 +1,7 @@
 """Texts and labels of any container, checked."""
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -94,7 +95,7 @@ def as_texts(
 
 def raw_rows(x, counts: Sequence[int], has_choices: bool = False) -> Iterable:
     """The rows of any container, not yet checked; arguments as in `as_texts`."""
-    _check_list(x)
+    check_list(x)
     has_columns = is_table(x)
     check_no_mapping(x)
     if isinstance(x, tuple) and x and not any(isinstance(part, str) for part in x):
@@ -139,7 +140,14 @@ def _no_text(value, number):
     return ConfigurationError(f"a text must be a str, got {value!r}", row=number)
 
 
-def _check_list(texts):
+def check_list(texts: Any) -> None:
+    """Raises ConfigurationError unless it may hold texts."""
+    if isinstance(texts, str | os.PathLike) and os.path.isfile(texts):
+        raise ConfigurationError(
+            f"texts must be a list of str, got the file {os.fspath(texts)!r:.80}",
+            hint="read it first, as by pandas.read_csv; `roformer-keras finetune` and "
+            "`roformer-keras pretrain` train on files",
+        )
     if isinstance(texts, str):
         raise ConfigurationError(
             f"texts must be a list of str, got one: [{texts!r:.40}]"
@@ -166,8 +174,8 @@ def as_pairs(sources: Sequence[str], targets: Sequence[str]) -> list[tuple[str, 
     """
     if targets is None:
         raise ConfigurationError("sources to learn from need targets: give y")
-    _check_list(sources)
-    _check_list(targets)
+    check_list(sources)
+    check_list(targets)
     sources, targets = list(sources), list(targets)
     if len(sources) != len(targets) or not sources:
         raise ConfigurationError(

@@ -29,7 +29,7 @@ from roformer_keras.data.tables import (
     text_columns,
 )
 from roformer_keras.data.tagged import row_tokens, token_tags
-from roformer_keras.data.texts import as_texts, one_or_many, raw_rows
+from roformer_keras.data.texts import as_texts, check_list, one_or_many, raw_rows
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import run_model
 from roformer_keras.models import RoFormerBackbone
@@ -484,6 +484,7 @@ class TextTask(PresetModel):
             options = fields, self.or_none, self.has_choices, self.has_tokens
             x, y = split_labels(x, self.text_counts, *options)
         y = plain(y)
+        check_list(x)
         if y is None:
             raise ConfigurationError("texts to learn from need labels: give y")
         if not hasattr(y, "__len__"):

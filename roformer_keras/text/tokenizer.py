@@ -21,7 +21,13 @@ from typing import Self
 
 import numpy as np
 
-from roformer_keras.checks import check_flag, check_instance, check_iterable, is_integer
+from roformer_keras.checks import (
+    check_flag,
+    check_instance,
+    check_integer,
+    check_iterable,
+    explains_arguments,
+)
 from roformer_keras.conversion.reader import read_tokenizer
 from roformer_keras.conversion.writer import save_tokenizer
 from roformer_keras.errors import ConfigurationError, SourceError, VocabularyError
@@ -57,8 +63,7 @@ from roformer_keras.text.words import default_segmenter
 _MASK_TOKEN = re.compile(r"(\[MASK\])")
 # bert4keras leaves longer words whole, with the UNK id.
 _LONGEST_WORD = 200
-_CACHED_RUNS = 1 << 16
-_LONGEST_CACHED_RUN = 64
+_CACHED_RUNS, _LONGEST_CACHED_RUN = 1 << 16, 64
 
 
 @explains_methods
@@ -164,8 +169,7 @@ class RoFormerTokenizer:
         Raises:
             VocabularyError: it is not in the vocabulary.
         """
-        if not is_integer(token_id):
-            raise ConfigurationError(f"a token id must be an integer, got {token_id!r}")
+        check_integer("a token id", token_id)
         if not 0 <= token_id < len(self._tokens):
             raise VocabularyError(
                 f"token ids of this vocabulary are 0 to {len(self._tokens) - 1}, got "
@@ -388,6 +392,7 @@ class RoFormerTokenizer:
 
     # === Text to ids ===
 
+    @explains_arguments
     def encode(
         self,
         first: str | Sequence[str],
@@ -432,6 +437,7 @@ class RoFormerTokenizer:
         tokens, others = join(tokens_of(first), others, *limits)
         return self._as_ids(tokens + others), [0] * len(tokens) + [1] * len(others)
 
+    @explains_arguments
     def __call__(
         self,
         texts: Iterable[str | Sequence[str]],
@@ -512,6 +518,7 @@ class RoFormerTokenizer:
 
     # === Ids to text ===
 
+    @explains_arguments
     def decode(self, ids: Iterable[int]) -> str:
         """Readable text of a row of ids, with bert4keras's spaces.
 

@@ -63,7 +63,7 @@ def draw_curves(
                 own.axvline(best, color="0.8", linewidth=1, zorder=0)
             own.set(xlabel="epochs", ylabel=name.replace("_", " "))
             own.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-            if own.lines:
+            if any(own.get_legend_handles_labels()):
                 own.legend()
 
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import keras
@@ -587,3 +588,17 @@ def test_figures_that_are_undefined_are_left_out(tmp_path):
     # A file of one row has no figures with intervals.
     results.write_reports(tmp_path, {}, {"test": {"intervals": {}, "baselines": {}}})
     assert not (tmp_path / results.COMPARISON).exists()
+
+
+@pytest.mark.parametrize(
+    "names", ["", "accuracy", "val_loss,val_f1", "accuracy,val_f1"]
+)
+@pytest.mark.parametrize("best", [None, 1])
+def test_curves_of_any_figures_are_drawn_without_a_warning(names, best, tmp_path):
+    """Without held-out data nothing but the loss is known of some tasks."""
+    columns = ["epoch", "loss", *filter(None, names.split(","))]
+    rows = [columns, *([str(n)] + ["0.5"] * (len(columns) - 1) for n in (1, 2))]
+    log = written(tmp_path, "log.csv", "".join(f"{','.join(row)}\n" for row in rows))
+    for metric in (None, "accuracy"):
+        pictures.draw_curves(Path(log), tmp_path / "a.png", "f1", metric, best)
+        assert is_picture(tmp_path / "a.png")

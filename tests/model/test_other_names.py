@@ -1,5 +1,7 @@
 """What users of other libraries type: their arguments, and one text."""
 
+import re
+
 import numpy as np
 import pytest
 from common import CHARACTER
@@ -22,13 +24,16 @@ def test_a_task_names_the_argument_that_was_meant(name):
     assert "vocabulary_size" not in str(caught.value)
 
 
-def test_models_explain_the_methods_of_transformers(backbone, tmp_path):
-    for name, ours in METHODS["PresetModel"].items():
+@pytest.mark.parametrize("library", METHODS["PresetModel"])
+def test_models_explain_the_methods_of_other_libraries(library, backbone, tmp_path):
+    for name, ours in METHODS["PresetModel"][library].items():
         for owner in (RoFormerTextClassifier, backbone):
-            message = rf"has no {name}: that of Transformers is {ours} here"
+            message = rf"has no {name}: that of {library} is {ours} here"
             with pytest.raises(AttributeError, match=message):
                 getattr(owner, name)
-            assert "." in ours or hasattr(owner, ours)
+            # What is named is there.
+            methods = re.findall(r"(?<![\w.])[a-z]+_[a-z_]+(?![=.])\b", ours)
+            assert all(hasattr(owner, method) for method in methods), ours
     # Keras asks for every name of `dir`.
     backbone.save(tmp_path / "x.keras")
     backbone.save_weights(tmp_path / "x.weights.h5")
@@ -69,3 +74,19 @@ def test_one_text_has_one_answer(backbone):
     ):
         np.testing.assert_array_equal(answer("今天"), answer(["今天"])[0])
     assert classifier.classify("今天", probabilities=True).shape == (2,)
+
+
+def test_a_file_is_no_list_of_texts(backbone, sim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label\n今天,好\n", encoding="utf-8")
+    classifier = RoFormerTextClassifier(backbone, backbone.tokenizer, num_classes=2)
+    for model in (classifier, sim):
+        model.compile()
+        for file in ("rows.csv", str(path), path):
+            with pytest.raises(ConfigurationError, match=r"got the file '.*rows") as e:
+                model.fit(file)
+            assert "`roformer-keras finetune`" in e.value.hint
+    # Other words are a text.
+    with pytest.raises(ConfigurationError, match="must be a list of str, got one"):
+        sim.fit("rows")

@@ -1,5 +1,6 @@
 """Names that users of other libraries type, and what the error says."""
 
+import inspect
 import pickle
 import re
 import traceback
@@ -8,6 +9,7 @@ import pytest
 
 import roformer_keras
 from roformer_keras import RoFormerTokenizer, other_names, server
+from roformer_keras.errors import ConfigurationError
 
 PUBLIC = set(roformer_keras.__all__)
 
@@ -54,9 +56,36 @@ def test_modules_are_imported_as_ever():
     assert module is other_names
 
 
+ARGUMENTS = {
+    "return_tensors": "results are NumPy arrays",
+    "truncation": "max_length=",
+    "add_special_tokens": r"rows have \[CLS\]",
+    "skip_special_tokens": "they are left out",
+    "return_offsets_mapping": "return_offsets=",
+    "text_pair": "pairs=, or second= of encode",
+}
+
+
+@pytest.mark.parametrize("method", ["__call__", "encode", "decode"])
+def test_arguments_of_tokenizers_of_transformers_are_explained(method):
+    call = getattr(RoFormerTokenizer.from_preset("roformer-char"), method)
+    for name, ours in ARGUMENTS.items():
+        message = (
+            f"^RoFormerTokenizer.{method} has no argument {name}: {name}= of "
+            f"Transformers is .*{ours}.* here"
+        )
+        with pytest.raises(ConfigurationError, match=message):
+            call(["今天"], **{name: True})
+    with pytest.raises(ConfigurationError, match="has no argument lenght; it has"):
+        call(["今天"], lenght=3)
+    # As the function itself.
+    assert "self" not in inspect.signature(call).parameters
+    assert call.__doc__ == getattr(RoFormerTokenizer, method).__doc__
+
+
 def test_methods_of_transformers_are_explained():
     tokenizer = RoFormerTokenizer.from_preset("roformer-char")
-    for name, ours in other_names.METHODS["RoFormerTokenizer"].items():
+    for name, ours in other_names.METHODS["RoFormerTokenizer"]["Transformers"].items():
         message = f"RoFormerTokenizer has no {name}: that of Transformers is {ours} he"
         for owner in (RoFormerTokenizer, tokenizer):
             with pytest.raises(AttributeError, match=message) as caught:
