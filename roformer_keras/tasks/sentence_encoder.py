@@ -21,6 +21,7 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.pairs import PairCosines, PairFeatures
 from roformer_keras.losses import CoSENT, SupervisedContrastive
 from roformer_keras.models import RoFormerBackbone
+from roformer_keras.models.text_data import TextData
 from roformer_keras.search.rerank import rerank
 from roformer_keras.tasks.baselines import (
     SIMILARITIES,
@@ -243,6 +244,22 @@ class RoFormerSentenceEncoder(TextTask):
             return super().make_rows(texts)
         pairs = [[(first,), (second,)] for first, second in texts]
         return GroupRows(self.text_tokenizer(), pairs, self.max_length)
+
+    def labelled(
+        self,
+        x: Texts,
+        y: Texts = None,
+        sample_weight: Sequence[float] | np.ndarray | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> TextData:
+        # Other losses than CoSENT would take the mean before they weigh.
+        if sample_weight is not None and self.objective == "cosent":
+            raise ConfigurationError(
+                "CoSENT is one number a batch, in which rows have no weights: leave "
+                "sample_weight out"
+            )
+        return super().labelled(x, y, sample_weight, *args, **kwargs)
 
     def class_weights(self, class_weight: Mapping) -> np.ndarray:
         if self.objective != "classification":

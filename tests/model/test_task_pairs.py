@@ -161,9 +161,13 @@ def test_labels_that_are_none(cosent, ranker):
         cosent.fit(PAIRS, [0, float("nan"), 1, 2])
     with pytest.raises(ConfigurationError, match="must have 2 texts, got 1"):
         cosent.fit(FIRST, [0, 1, 2, 3])
-    message = "leave sample_weight and class_weight out"
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises(ConfigurationError, match="leave sample_weight out"):
         cosent.fit(PAIRS, [0, 1, 2, 3], sample_weight=[1, 2, 3, 4])
+    # Nor does a loss of Keras weigh cosines, of which it takes the mean.
+    other = model_of(RoFormerSentenceEncoder)
+    other.compile(loss="mse")
+    with pytest.raises(ConfigurationError, match="leave sample_weight out"):
+        other.fit(PAIRS, [0, 1, 1, 0], sample_weight=[1, 2, 3, 4])
     model, triplets = ranker
     with pytest.raises(ConfigurationError, match=r"got 'A' in row 0"):
         model.fit(triplets, ["A"] * 4)
