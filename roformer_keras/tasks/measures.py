@@ -448,6 +448,8 @@ def _class_figures(expected, found, names):
 
 def _numbers(found):
     """The number of the answer of each row, which may be one of probabilities."""
+    if isinstance(found, np.ndarray) and found.ndim == 2:
+        return found.argmax(axis=1)
     return np.array([np.argmax(row) if np.ndim(row) else row for row in found])
 
 
