@@ -287,7 +287,7 @@ REFUSED = [
     ({**INT8, "calibration_texts": iter(TEXTS)}, "must be a list of str, got <list_it"),
     (
         {"format": "onnx", "int8": True, "calibration_texts": CALIBRATION},
-        "alone, got 'onnx' with int8=True",
+        "alone, got 'onnx' with int8",
     ),
 ]
 

@@ -246,6 +246,8 @@ def test_the_command_line_speaks_by_exit_code_and_json(
     stand_in, encoder, monkeypatch, capsys
 ):
     monkeypatch.setattr(f"{MODULE}.Reference", lambda *arguments: stand_in)
+    installed = "roformer_keras.verification.reference.is_installed"
+    monkeypatch.setattr(installed, lambda name: True)
     arguments = ["verify", str(encoder), "--lengths", "1,5", "--quiet"]
     assert main(arguments) == 0
     assert "passed: all 4 outputs" in capsys.readouterr().out
