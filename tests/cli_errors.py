@@ -109,11 +109,11 @@ WITHOUT_MODELS = [
         (f"{words} many.parquet --fields text,y", 2, "must take at most 67,108,864")
         for words in ("predict TRAINED", "evaluate TRAINED", f"{FINETUNE} --train")
     ),
-    ("generate --source GPT blank", 2, "line 2 of blank: a prompt must hold text"),
-    ("generate --source GPT --text ''", 2, "text 1: a prompt must hold text, got"),
-    ("generate --source GPT --text ' '", 2, "text 1: a prompt must hold text, got"),
+    ("generate --source GPT blank", 2, "line 2 of blank: a text must not be empty"),
+    ("generate --source GPT --text ''", 2, "text 1: a text must not be empty, got"),
+    ("generate --source GPT --text ' '", 2, "text 1: a text must not be empty, got"),
     ("generate --source GPT good --stop ''", 2, "a stop token must be in the voc"),
-    ("paraphrase --source SIM blank", 2, "line 2 of blank: a prompt must hold text"),
+    ("paraphrase --source SIM blank", 2, "line 2 of blank: a text must not be empty"),
     ("inspect EXPORT", 2, "EXPORT holds an export, which is no checkpoint: give the"),
     ("convert EXPORT x", 2, "or run it by ServedEncoder, ServedGenerator or load_expo"),
     ("predict TRAINED names.csv", 2, "seems to be a header: its label 'mood' is on no"),
@@ -132,11 +132,11 @@ WITHOUT_MODELS = [
             ("DONE", "DONE holds another run: "),
         )
     ),
-    ("verify SMALL --lengths 0", 2, "lengths must be 1 or more"),
     ("verify SMALL --python here --reference no", 2, "cannot read no: No such file"),
     ("serve SMALL --host 203.0.113.1", 2, "the server cannot listen at 203.0.113.1"),
 ]
 WITH_MODELS = [
+    ("verify SMALL --python here --lengths 0", 2, "lengths must be 1 or more"),
     ("verify SMALL --published", 2, "nothing is published of"),
     ("fill-mask --source GPT 今天", 2, "a text to fill must hold [MASK], got '今天'"),
     ("fill-mask --source V2 [MASK]", 3, "no mlm head"),

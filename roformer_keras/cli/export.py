@@ -51,12 +51,7 @@ def run(
     # Before the backend is imported.
     check_target(Path(target), overwrite, folder=True)
     texts = () if calibration_texts is None else read_lines(calibration_texts)
-    if generator:
-        from roformer_keras.generation import served
-
-        served.check_options(format, texts)
-    else:
-        check_options(format, int8, texts)
+    check_options(format, int8, texts, generator)
     start_backend()
     if generator:
         from roformer_keras.export import check_generator_export, export_generator

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from roformer_keras.data import files
-from roformer_keras.errors import ConfigurationError, SourceError, errors_at
+from roformer_keras.errors import ConfigurationError, SourceError
 
 _TSV_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
@@ -98,7 +98,7 @@ def read_inputs(
         ConfigurationError: not exactly one of them is given.
         SourceError: see `read_lines`.
     """
-    from roformer_keras.generation.prompts import check_text
+    from roformer_keras.data.texts import as_texts
 
     check_one_input(file, texts, "a text file", "--text TEXT")
     if texts is not None:
@@ -112,7 +112,7 @@ def read_inputs(
                 raise
             raise SourceError(f"{error}; to give a text itself, use --text") from error
         inputs = number_rows(file, rows, itertools.count(1))
-    check_inputs(inputs, lambda row: check_text(*row))
+    check_inputs(inputs, lambda row: as_texts([row], (1,)))
     return inputs
 
 
@@ -125,8 +125,11 @@ def check_one_input(file, given, what: str, flag: str) -> None:
 def check_inputs(inputs: Iterable[tuple], check: Callable) -> None:
     """Checks all inputs before the long work; errors begin with the input's place."""
     for place, content in inputs:
-        with errors_at(place):
+        try:
             check(content)
+        except ConfigurationError as error:
+            # The place says which row it is.
+            raise type(error)(f"{place}: {error.message}", hint=error.hint) from error
 
 
 def check_ending(output: str, *endings: str) -> None:

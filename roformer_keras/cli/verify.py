@@ -1,6 +1,5 @@
 """`roformer-keras verify`."""
 
-import os
 from pathlib import Path
 from typing import Literal
 
@@ -37,23 +36,15 @@ def run(
         published: compare with published values of these weights instead.
         lengths: of the batches.
     """
-    from roformer_keras.verification.answers import check_lengths
-    from roformer_keras.verification.reference import (
-        VARIABLE,
-        Reference,
-        TransformersReference,
-    )
+    from roformer_keras.verification.reference import Reference, TransformersReference
 
     # Before the backend is imported.
-    check_lengths(lengths)
     if save_reference is not None:
         check_target(Path(save_reference), overwrite=True, folder=False)
-    if reference is None and not published:
-        if against == "transformers":
-            TransformersReference.check_installed(python)
-        else:
-            folder = bert4keras or os.environ.get(VARIABLE)
-            Reference.check_installed(python, folder)
+    if reference is None and not published and against == "transformers":
+        TransformersReference.check_installed(python)
+    elif reference is None and not published:
+        Reference.check_installed(python, bert4keras)
     start_backend()
     from roformer_keras.verification.verify import verify
 

@@ -14,8 +14,9 @@ from roformer_keras.export.model import check_backend, served_model
 from roformer_keras.extras import import_extra
 from roformer_keras.generation.engines import SUFFIX
 from roformer_keras.generation.options import Prompt
-from roformer_keras.generation.served import FIELD, ServedGenerator, check_options
+from roformer_keras.generation.served import FIELD, ServedGenerator
 from roformer_keras.io.atomic import replacing
+from roformer_keras.io.export_file import check_options
 from roformer_keras.io.json_file import json_bytes
 from roformer_keras.io.sources import EXPORT
 from roformer_keras.models import RoFormerSim
@@ -47,7 +48,7 @@ def check_generator_export(format: str, calibration_texts: Any = ()) -> None:
         ...
         roformer_keras.errors.ConfigurationError: a model that writes is exported ...
     """
-    check_options(format, calibration_texts)
+    check_options(format, False, calibration_texts, generator=True)
     check_backend(format)
     import_extra("openvino", f"the format {format!r}")
 

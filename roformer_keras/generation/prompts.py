@@ -166,7 +166,9 @@ def as_ids(model: WritingModel, text: str, name: str = "a prompt") -> list[int]:
     tokenizer = model.text_tokenizer()
     ids, _ = tokenizer.encode(text)
     if len(ids) == 2:
-        raise _no_token(text, name)
+        raise ConfigurationError(
+            f"{name} must hold text, got {text!r}, which has no token"
+        )
     if set(ids[1:-1]) == {tokenizer.unk_id}:
         raise ConfigurationError(
             f"{name} must have tokens of the vocabulary, got {text:.40} of which "
@@ -174,18 +176,6 @@ def as_ids(model: WritingModel, text: str, name: str = "a prompt") -> list[int]:
         )
     # [SEP] would end a text that is continued.
     return ids[:-1] if model.is_continuation else ids
-
-
-def check_text(text: str, name: str = "a prompt") -> None:
-    """Raises ConfigurationError for a text that has no token in any vocabulary."""
-    if not text.strip():
-        raise _no_token(text, name)
-
-
-def _no_token(text, name):
-    return ConfigurationError(
-        f"{name} must hold text, got {text!r}, which has no token"
-    )
 
 
 def _check_ids(model, ids):

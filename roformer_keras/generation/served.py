@@ -1,10 +1,9 @@
 """Generation by an exported model, which loads without Keras."""
 
 import os
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
@@ -46,25 +45,6 @@ def is_served_generator(source: str | os.PathLike) -> bool:
         SourceError, ConfigurationError: its `export.json` cannot be read.
     """
     return has_export(source) and FIELD in parse_export(source)
-
-
-def check_options(format: str, calibration_texts: Any = ()) -> None:
-    """Checks options of `export_generator`; needs no backend.
-
-    Raises:
-        ConfigurationError: the format is another, or there are texts.
-    """
-    if not isinstance(format, str) or format != FORMAT:
-        raise ConfigurationError(
-            f"a model that writes is exported to the format {FORMAT!r}, got "
-            f"{format!r:.80}"
-        )
-    if not isinstance(calibration_texts, Sized) or len(calibration_texts):
-        raise ConfigurationError(
-            "a model that writes has weights of 8 bits, which need no texts to "
-            "calibrate with",
-            hint=Hint("leave out {calibration_texts}"),
-        )
 
 
 class ServedGenerator:

@@ -2,9 +2,10 @@
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from roformer_keras.checks import check_integer
 from roformer_keras.errors import (
@@ -28,12 +29,22 @@ _NETWORK = re.compile(rb"(\xef\xbb\xbf)?\s*(<\?xml [^>]*>\s*)?<net\b")
 _FIELDS = {"model": str, "dim": int, "format": str, "int8": bool}
 
 
-def check_options(format: str, int8: bool, calibration_texts: Sequence[str]) -> None:
-    """Checks options of `export_model`; needs no backend.
-
-    Raises:
-        ConfigurationError: they do not go together.
-    """
+def check_options(
+    format: str, int8: bool, calibration_texts: Any, generator: bool = False
+) -> None:
+    """Raises ConfigurationError for options of an export that do not go together."""
+    if generator and (not isinstance(format, str) or format != "openvino"):
+        raise ConfigurationError(
+            f"a model that writes is exported to the format 'openvino', got {format!r}"
+        )
+    if generator:
+        if isinstance(calibration_texts, Sized) and not len(calibration_texts):
+            return
+        raise ConfigurationError(
+            "a model that writes has weights of 8 bits, which need no texts to "
+            "calibrate with",
+            hint=Hint("leave out {calibration_texts}"),
+        )
     if int8 and format not in _OF_INTEGERS:
         raise ConfigurationError(
             f"int8 is for the formats {' and '.join(map(repr, _OF_INTEGERS))}, got "

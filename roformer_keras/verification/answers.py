@@ -5,7 +5,6 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -33,17 +32,6 @@ _BAR, _BAR_LENGTH, _LONG_BAR = 1e-4, 512, 5e-4
 
 # Numbers of one output in a reference file; larger outputs are sampled evenly.
 _SAVED_SIZE = 500_000
-
-# Attention of so many tokens takes gigabytes a head.
-_MAX_LENGTH = 2**14
-
-
-def check_lengths(lengths: Sequence[int]) -> None:
-    """Raises ConfigurationError unless batches of these lengths can be compared."""
-    if any(not 0 < length <= _MAX_LENGTH for length in lengths) or not lengths:
-        raise ConfigurationError(
-            f"lengths must be 1 or more, to {_MAX_LENGTH:,}, got {list(lengths)}"
-        )
 
 
 def batch_size(length):

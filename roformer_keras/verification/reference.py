@@ -13,8 +13,6 @@ from typing import Any
 from roformer_keras.errors import CheckpointError, Hint, ReferenceUnavailable
 from roformer_keras.extras import is_installed
 
-# Of the environment: folder of bert4keras.
-VARIABLE = "ROFORMER_KERAS_REFERENCE"
 _SCRIPT = Path(__file__).with_name("reference_process.py")
 _INSTALL = Hint(
     """\
@@ -62,30 +60,25 @@ class Reference:
     def __init__(
         self, bert4keras: str | os.PathLike | None = None, python: str | None = None
     ):
-        folder = bert4keras or os.environ.get(VARIABLE)
-        self.check_installed(python, folder)
-        info = self._begin(python, folder)
+        info = self._begin(python, self.check_installed(python, bert4keras))
         self.layer_norm_epsilon = info["layer_norm_epsilon"]
 
     # What a subclass replaces: packages of the process, the first of them the
     # reference, and how to install them.
     packages: tuple[str, ...] = ("bert4keras", "tensorflow", "tf_keras")
     install = _INSTALL
+    # Of the environment, with the folder of the first package.
+    variable = "ROFORMER_KERAS_REFERENCE"
 
     @classmethod
-    def check_installed(
-        cls, python: str | None = None, folder: str | os.PathLike | None = None
-    ) -> None:
-        """Looks for the packages; those of another interpreter are not looked for.
-
-        Args:
-            python: as in the class.
-            folder: that holds the first package, if any does.
+    def check_installed(cls, python: str | None = None, folder: Any = None) -> Any:
+        """Looks for the packages of this interpreter; returns the folder that has one.
 
         Raises:
             ReferenceUnavailable: one is missing; says how to install it.
         """
         first, *others = cls.packages
+        folder = folder or os.environ.get(cls.variable)
         if folder and not os.path.isdir(Path(folder, first)):
             raise ReferenceUnavailable(
                 f"there is no {first} package in {folder}", hint=cls.install
@@ -93,6 +86,7 @@ class Reference:
         for name in others if folder else cls.packages:
             if python is None and not is_installed(name):
                 raise ReferenceUnavailable(f"{name} is not installed", hint=cls.install)
+        return folder
 
     def _begin(self, python, folder=None):
         self._python, self._folder = python, folder
@@ -219,7 +213,7 @@ class TransformersReference(Reference):
     """
 
     packages = ("transformers", "torch")
-    install = _INSTALL_TRANSFORMERS
+    install, variable = _INSTALL_TRANSFORMERS, ""
 
     def __init__(self, python: str | None = None):
         self.check_installed(python)

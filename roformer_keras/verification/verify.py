@@ -23,7 +23,6 @@ from roformer_keras.verification.answers import (
     Output,
     SavedAnswers,
     batch_size,
-    check_lengths,
 )
 from roformer_keras.verification.counterpart import counterpart, outputs_by_role
 from roformer_keras.verification.reference import Reference, TransformersReference
@@ -32,6 +31,9 @@ from roformer_keras.verification.transformers_answers import TransformersAnswers
 
 # Two models of so many parameters should not be in memory at once.
 _LARGE_MODEL = 10_000_000
+
+# Attention of so many tokens takes gigabytes a head.
+_MAX_LENGTH = 2**14
 
 DEFAULT_LENGTHS = (1, 2, 512, 1536)
 
@@ -125,7 +127,10 @@ def verify(
     path = resolve(source)
     if published:
         return _verify_published(path, config)
-    check_lengths(lengths)
+    if any(not 0 < length <= _MAX_LENGTH for length in lengths) or not lengths:
+        raise ConfigurationError(
+            f"lengths must be 1 or more, to {_MAX_LENGTH:,}, got {list(lengths)}"
+        )
     if reference is not None and save_reference is not None:
         raise ConfigurationError("a saved reference cannot be saved again: copy it")
     with ExitStack() as stack:

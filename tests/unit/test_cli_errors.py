@@ -42,8 +42,8 @@ RIGHT = (
 def test_files_that_a_model_can_use_are_not_refused(line, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     words = [str(PATHS.get(word, word)) for word in shlex.split(line)]
-    with pytest.raises((AssertionError, ImportError), match=r"import keras|tensorflow"):
-        run_main(*words, capsys=capsys)
+    monkeypatch.setitem(sys.modules, "keras", None)
+    assert "import of keras halted" in run_main(*words, capsys=capsys)[2]
 
 
 def test_an_error_of_many_tensors_is_one_line_too(tmp_path, capsys):
