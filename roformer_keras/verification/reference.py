@@ -74,6 +74,9 @@ class Reference:
     def check_installed(cls, python: str | None = None, folder: Any = None) -> Any:
         """Looks for the packages of this interpreter; returns the folder that has one.
 
+        Args:
+            python, folder: as `python` and `bert4keras` of the class.
+
         Raises:
             ReferenceUnavailable: one is missing; says how to install it.
         """
