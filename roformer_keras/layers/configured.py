@@ -14,8 +14,8 @@ class ConfiguredLayer(keras.layers.Layer):
         for kind in type(self).__mro__[::-1]:
             if not issubclass(kind, ConfiguredLayer) or kind is ConfiguredLayer:
                 continue
-            for name in inspect.signature(kind.__init__).parameters:
-                if name in config or not hasattr(self, name):
+            for name, parameter in inspect.signature(kind).parameters.items():
+                if name in config or parameter.kind is parameter.VAR_KEYWORD:
                     continue
                 value = getattr(self, name)
                 if isinstance(value, keras.initializers.Initializer):

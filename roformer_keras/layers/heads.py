@@ -7,12 +7,13 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.layers.norms import LayerNorm, activation_from_name
 from roformer_keras.types import Shape, TensorLike
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class MaskedLMHead(keras.layers.Layer):
+class MaskedLMHead(ConfiguredLayer):
     """Scores every token of the vocabulary with the transposed token embedding.
 
     Or with an embedding of its own, where `tie_word_embeddings` is False. RoFormer
@@ -159,22 +160,6 @@ class MaskedLMHead(keras.layers.Layer):
     ) -> Shape:
         return (*x_shape[:-1], self.token_embedding.input_dim)
 
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.update(
-            token_embedding=keras.layers.serialize(self.token_embedding),
-            transform=self.transform,
-            activation=self.activation,
-            dropout=self.dropout,
-            layer_norm_epsilon=self.layer_norm_epsilon,
-            conditional=self.conditional,
-            condition_hidden_dim=self.condition_hidden_dim,
-            condition_hidden_activation=self.condition_hidden_activation,
-            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
-            tie_word_embeddings=self.tie_word_embeddings,
-        )
-        return config
-
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         embedding = keras.layers.deserialize(config["token_embedding"])
@@ -182,7 +167,7 @@ class MaskedLMHead(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class Pooler(keras.layers.Layer):
+class Pooler(ConfiguredLayer):
     """The first position, through a dense layer: one vector a row.
 
     Args:
@@ -234,11 +219,3 @@ class Pooler(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], input_shape[-1])
-
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.update(
-            activation=self.activation,
-            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
-        )
-        return config
