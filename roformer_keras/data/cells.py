@@ -303,7 +303,7 @@ class Sheet:
             own_label = self._first[label : label + 1] if label is not None else []
             is_known = header is not None or classes is None
             if own_label and not (is_known or own_label[0] in (classes or ())):
-                self._check_first(whole, label, width, len(names) > count)
+                self._check_first(whole, label, width, count, len(names) > count)
             if not chosen and not groups and count < len(names) < width:
                 raise SourceError(
                     f"{file_name(self._path)} must have the columns {name_list(names)} "
@@ -343,22 +343,31 @@ class Sheet:
             return int(fields[count]) - 1
         return None
 
-    def _check_first(self, rows, column, width, is_sure):
+    def _check_first(self, rows, column, width, count, is_labelled):
         """Asks whether a first row that may be a header is one."""
         rows = [cells for _, cells in rows if len(cells) == width > column]
         labels = [cells[column] for cells in rows]
         has_texts = any(
             len(cell) > _LONGEST_NAME or _SENTENCE.search(cell) for cell in self._first
         )
-        if has_texts or len(self._first) != width or not seems_header(labels, is_sure):
+        if (
+            has_texts
+            or len(self._first) != width
+            or not seems_header(labels, is_labelled)
+        ):
             return
         is_plain = all(re.fullmatch(r"[\w.-]+", name) for name in self._first)
+        named = "its columns with {fields}"
+        if not is_labelled:
+            # Only the user knows which of them are texts.
+            named = f"the column{'s' * (count > 1)} of texts with {{fields}}"
+            named += f", {count} of {', '.join(self._first)}" * is_plain
         raise SourceError(
             f"{self._where(self._line)} seems to be a header: its label "
             f"{labels[0].strip()!r} is on no other row",
             hint=Hint(
-                "name its columns with {fields}; if it is a row, pass {header:'none'}",
-                fields=self._first if is_plain else None,
+                f"name {named}; if it is a row, pass {{header:'none'}}",
+                fields=self._first if is_plain and is_labelled else None,
             ),
         )
 
