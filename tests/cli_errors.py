@@ -114,6 +114,37 @@ WITHOUT_MODELS = [
     ("generate --source GPT --text ' '", 2, "text 1: a text must not be empty, got"),
     ("generate --source GPT good --stop ''", 2, "a stop token must be in the voc"),
     ("paraphrase --source SIM blank", 2, "line 2 of blank: a text must not be empty"),
+    *(
+        (f"{words} {file}", 2, message)
+        for words in (
+            "index --source SIM -o i",
+            "search INDEX --source SIM",
+            "rerank --source SIM --query 今",
+        )
+        for file, message in (
+            (
+                "blank",
+                "line 2 of blank: a text must not be empty, got '': leave it out",
+            ),
+            ("spaces", "line 2 of spaces: a text must not be empty, got ' ': leave it"),
+            ("empty", "line 1 of empty must be a text, got no line"),
+        )
+    ),
+    *(
+        (f"{words} names.csv{fields}", 2, message)
+        for words in (
+            "embed --source SIM",
+            "index --source SIM -o i",
+            "search INDEX --source SIM",
+        )
+        for fields, message in (
+            (
+                "",
+                "the column of texts with --fields, 1 of sentence, mood; if it is a r",
+            ),
+            (" --fields sentence,mood", "--fields must name 1 column, got sentence, m"),
+        )
+    ),
     ("inspect EXPORT", 2, "EXPORT holds an export, which is no checkpoint: give the"),
     ("convert EXPORT x", 2, "or run it by ServedEncoder, ServedGenerator or load_expo"),
     ("predict TRAINED names.csv", 2, "seems to be a header: its label 'mood' is on no"),
@@ -192,7 +223,11 @@ WITH_MODELS = [
     ("evaluate CLASSES odd.tsv -o no/x", 4, "no is not a folder: make it first"),
     ("generate --source CLASSES --text 今", 2, "ask it by roformer-keras predict"),
     ("predict CLASSES old.tsv --fields 7", 2, "line 1 of old.tsv must have 7 columns"),
-    ("predict CLASSES --text ' '", 2, "a text must not be empty, got ' ' in row 0:"),
+    (
+        "predict CLASSES --text ' '",
+        2,
+        "text 1: a text must not be empty, got ' ': leav",
+    ),
     ("predict CLASSES -", 2, "standard input has no row"),
     ("predict CLASSES --fields text many.parquet", 2, "must take at most 67,108,864"),
     ("evaluate CLASSES --fields text,y twice.csv", 2, "must name each column once"),
@@ -225,6 +260,8 @@ FILES = {
     "good": ["今天", "我"],
     "good.txt": ["今天", "我"],
     "blank": ["今天", "", "我"],
+    "spaces": ["今天", " ", "我"],
+    "INDEX/index.json": ['{"source": "x", "count": 0, "probes": []}'],
     "strange": ["今天", "我", "\U0001f44d\U0001f44d"],
     "long": ["今天", "我" * 300],
     "one.tsv": ["今天"],

@@ -1,9 +1,7 @@
 """`roformer-keras embed`."""
 
-import itertools
-
 from roformer_keras.cli import layouts, verbs
-from roformer_keras.cli.texts import answer_lines, check_ending, number_rows, read_lines
+from roformer_keras.cli.texts import answer_lines, check_ending, read_rows
 from roformer_keras.types import EngineOrRay
 
 EXAMPLES = ("embed sentences.txt -o vectors.npy",)
@@ -34,16 +32,16 @@ def run(file: str, *, output: str = "-", engine: EngineOrRay = "auto", **flags) 
     from roformer_keras.data import vector_files
 
     is_parquet = output.endswith(".parquet")
-    texts = read_lines(file, **command.layout)
+    # A vector a line, of a blank one too.
+    inputs = read_rows(file, 1, command.layout, keeps_blank=True)
 
     def lines(rows, answers, job):
         vectors, is_first = answers["vector"], job.done == 0
         if output.endswith(".npy"):
-            return vector_files.npy_bytes(vectors, len(texts), is_first)
+            return vector_files.npy_bytes(vectors, len(inputs), is_first)
         if is_parquet:
             return vector_files.arrow_bytes([one for (one,) in rows], vectors, is_first)
         return answer_lines(rows, answers)
 
-    inputs = number_rows(file, zip(texts, strict=True), itertools.count(1))
     convert = vector_files.write_parquet if is_parquet else None
     command.run(inputs, lines=lines, endings=_ENDINGS, convert=convert)

@@ -1,10 +1,9 @@
 """`roformer-keras index`."""
 
-import itertools
 from pathlib import Path
 
 from roformer_keras.cli import layouts, verbs
-from roformer_keras.cli.texts import check_inputs, number_rows, read_lines
+from roformer_keras.cli.texts import read_rows
 from roformer_keras.io.atomic import check_target, make_folder
 from roformer_keras.types import Engine
 
@@ -33,7 +32,6 @@ def run(
         approximate: write a graph for approximate search too, which is for millions of
             texts; needs FAISS.
     """
-    from roformer_keras.data.texts import as_texts
     from roformer_keras.data.vector_files import npy_bytes
     from roformer_keras.search import index
 
@@ -42,9 +40,8 @@ def run(
     command = verbs.VerbCommand(
         VERB, {**flags, "output": str(vectors), "engine": engine}
     )
-    texts = read_lines(file, **command.layout)
-    inputs = number_rows(file, zip(texts, strict=True), itertools.count(1))
-    check_inputs(inputs, lambda row: as_texts([row], (1,)))
+    inputs = read_rows(file, 1, command.layout)
+    texts = [text for _, (text,) in inputs]
     make_folder(folder)
     check_target(vectors, command.overwrite, folder=False)
 

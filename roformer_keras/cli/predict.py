@@ -3,7 +3,7 @@
 from roformer_keras.cli import layouts, verbs
 from roformer_keras.cli.paths import check_texts
 from roformer_keras.cli.terminal import start_backend
-from roformer_keras.cli.texts import check_one_input
+from roformer_keras.cli.texts import check_inputs, check_one_input
 
 EXAMPLES = (
     "predict reviews --text 今天天气不错",
@@ -51,7 +51,9 @@ def run(
     else:
         typed = enumerate(map(tuned.read_row, text), start=1)
         rows = [(f"text {at}", row, {}) for at, row in typed]
-    tuned.check_rows([row for _, row, _ in rows])
     inputs, extras = [row[:2] for row in rows], [row[2] for row in rows]
-    answers = {"loaded": command.verb.use(loaded), "endings": (".jsonl",)}
-    command.run(inputs, extras=extras, **answers)
+    verb = command.verb.use(loaded)
+    check_inputs(inputs, verb.check)
+    # All have as many texts.
+    tuned.check_rows([row for _, row in inputs])
+    command.run(inputs, extras=extras, loaded=verb, endings=(".jsonl",))

@@ -13,44 +13,10 @@ from roformer_keras.errors import ConfigurationError, SourceError
 _TSV_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
-def read_lines(
-    path: str,
-    fields: Sequence[str] = (),
-    format: str | None = None,
-    header: str | None = None,
-    encoding: str = "utf-8",
-) -> list[str]:
-    """The lines of a UTF-8 file, or of standard input for "-"; or a column of a table.
-
-    A table is what ends in .csv, .jsonl and so on, or is said to be one.
-
-    Args:
-        path: of the file.
-        fields: the column or key of the texts, by default as in `read_table`.
-        format: str of `FORMATS`, where the extension does not say it.
-        header, encoding: as in `read_table`.
-
-    Raises:
-        SourceError: it cannot be read, is not UTF-8, or has no line.
-    """
-    if fields or format or header or files.is_table(path):
-        table = files.read_table(
-            path,
-            1,
-            fields,
-            labelled=False,
-            format=format,
-            header=header,
-            encoding=encoding,
-        )
-        return [text for (text,) in table.texts]
-    lines = [
-        line.removesuffix("\n").removesuffix("\r")
-        for _, line in files.read_lines(path, encoding)
-    ]
-    if not lines:
-        raise SourceError(f"{files.place(1, path)} must be a text, got no line")
-    return lines
+def read_lines(path: str, encoding: str = "utf-8") -> list[str]:
+    """The texts of a file, which may be blank; arguments as in `read_table`."""
+    rows = read_rows(path, 1, {"encoding": encoding}, keeps_blank=True)
+    return [text for _, (text,) in rows]
 
 
 def read_texts(texts: Iterable[str], encoding: str = "utf-8") -> list[str]:
@@ -74,19 +40,43 @@ def typed_rows(texts: Iterable[str]) -> list[tuple]:
     return [(f"text {at}", (text,)) for at, text in enumerate(texts, start=1)]
 
 
-def read_rows(path: str, count: int, layout: Mapping[str, Any]) -> list[tuple]:
+def read_rows(
+    path: str, count: int, layout: Mapping[str, Any], keeps_blank: bool = False
+) -> list[tuple]:
     """Pairs of where a row stands in a file without labels, and its texts.
 
+    Single texts are lines, unless the file is a table by its name or by the layout.
+
     Args:
-        path: of the file.
+        path: of the file; "-" is standard input.
         count: int. Texts of a row.
         layout: arguments of `read_table` by name.
+        keeps_blank: bool. Whether lines may be blank.
 
     Raises:
-        SourceError: as in `read_table`.
+        ConfigurationError: there are more fields than texts, or a line is blank.
+        SourceError: as in `read_table`, or there is no line.
     """
-    table = files.read_table(path, count, labelled=False, **layout)
-    return number_rows(path, table.texts, table.lines, layout["format"])
+    from roformer_keras.data.texts import as_texts
+
+    fields, format = layout.get("fields", ()), layout.get("format")
+    if len(fields) > count:
+        raise ConfigurationError(
+            f"--fields must name {count} column{'s' * (count > 1)}, got "
+            f"{', '.join(fields)}"
+        )
+    is_stated = fields or format or layout.get("header")
+    if count > 1 or is_stated or files.is_table(path):
+        table = files.read_table(path, count, labelled=False, **layout)
+        return number_rows(path, table.texts, table.lines, format)
+    lines = files.read_lines(path, layout["encoding"])
+    rows = [(line.removesuffix("\n").removesuffix("\r"),) for _, line in lines]
+    if not rows:
+        raise SourceError(f"{files.place(1, path)} must be a text, got no line")
+    inputs = number_rows(path, rows, itertools.count(1))
+    if not keeps_blank:
+        check_inputs(inputs, lambda row: as_texts([row], (1,)))
+    return inputs
 
 
 def read_inputs(
@@ -96,22 +86,20 @@ def read_inputs(
 
     Raises:
         ConfigurationError: not exactly one of them is given.
-        SourceError: see `read_lines`.
+        SourceError: see `read_rows`.
     """
     from roformer_keras.data.texts import as_texts
 
     check_one_input(file, texts, "a text file", "--text TEXT")
-    if texts is not None:
-        inputs = typed_rows(texts)
-    else:
+    if texts is None:
         assert file is not None
         try:
-            rows = [(text,) for text in read_lines(file, encoding=encoding)]
+            return read_rows(file, 1, {"encoding": encoding})
         except SourceError as error:
             if file == "-" or os.path.exists(file):
                 raise
             raise SourceError(f"{error}; to give a text itself, use --text") from error
-        inputs = number_rows(file, rows, itertools.count(1))
+    inputs = typed_rows(texts)
     check_inputs(inputs, lambda row: as_texts([row], (1,)))
     return inputs
 

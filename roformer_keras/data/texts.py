@@ -86,7 +86,7 @@ def as_texts(
                 raise ConfigurationError(
                     f"a text must not be empty, got {text!r}",
                     row=number,
-                    hint="leave such rows out",
+                    hint="leave it out",
                 )
         if has_choices:
             rows[number] = (*texts, check_choices(row[-1], number))

@@ -48,7 +48,7 @@ def test_what_is_no_text_is_named():
         ([], "at least one text, got none"),
         ({"text": ["甲"]}, "got a dict of 'text'"),
         (["甲", ""], "must not be empty, got '' in row 1"),
-        (["甲", " \n"], "in row 1: leave such rows out"),
+        (["甲", " \n"], "in row 1: leave it out"),
         (["甲", None], "must be a str, got None in row 1"),
         (["甲", float("nan")], "must be a str, got nan in row 1"),
         ([1, 2], "must be a str, got 1 in row 0"),

@@ -18,7 +18,7 @@ from huggingface_folders import FOLDER
 from table_files import CELLS, KEYED, write, write_table
 
 from roformer_keras import convert
-from roformer_keras.cli.texts import read_lines
+from roformer_keras.cli.texts import read_rows
 from roformer_keras.conversion.reader import read_tokenizer
 from roformer_keras.data.files import read_records, read_table
 from roformer_keras.distributed.inputs import Reader, find_inputs, index_inputs
@@ -59,7 +59,7 @@ def unlabelled(path, kind):
 
 def lines(path, kind):
     """As `embed`, `generate` and their like read it."""
-    return read_lines(str(path), ("text",))
+    return [row for _, row in read_rows(str(path), 1, {"fields": ("text",)})]
 
 
 def records(path, kind):
