@@ -16,7 +16,7 @@ from roformer_keras.bert4keras.keras2_layers import NodeTensors, as_keras
 from roformer_keras.checks import check_choice
 from roformer_keras.data.adapters import call_without_wait
 from roformer_keras.data.generators import as_batches, as_inputs
-from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import make_folder, replacing
 
@@ -357,11 +357,8 @@ def _save_folder(model, save, filepath, overwrite):
             hint="set KERAS_BACKEND=tensorflow, or leave out save_format=",
         )
     folder = Path(filepath)
-    is_saved = (folder / "saved_model.pb").is_file()
-    if folder.is_dir() and any(folder.iterdir()) and not is_saved:
-        raise OutputError(f"{folder} holds no SavedModel: choose another folder")
     make_folder(folder.absolute().parent)
-    with replacing(folder, overwrite, folder=True) as partial:
+    with replacing(folder, overwrite, folder="saved_model.pb") as partial:
         model.export(str(partial), verbose=False)
         (partial / _KERAS_FILE).parent.mkdir(exist_ok=True)
         save(partial / _KERAS_FILE)

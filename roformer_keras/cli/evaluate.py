@@ -93,7 +93,7 @@ def run(
     trained = None if writes or on_bad_row == "skip" else trained_settings(source)
     check_table(file, trained, fields, classes=None, **layout)
     if output is not None:
-        check_target(Path(output), overwrite, folder=True)
+        check_target(Path(output), overwrite, folder="report.txt")
     start_backend()
     from roformer_keras.training.results import (
         format_page,
@@ -104,7 +104,7 @@ def run(
     # An output that cannot be written is refused before the work.
     target: contextlib.AbstractContextManager = contextlib.nullcontext()
     if output is not None:
-        target = replacing(output, overwrite, folder=True)
+        target = replacing(output, overwrite, folder="report.txt")
     with target as partial:
         progress, lines = shows_progress(quiet), None
         if writes:

@@ -8,6 +8,7 @@ from roformer_keras.cli.texts import print_json, read_lines
 from roformer_keras.extras import require
 from roformer_keras.io.atomic import check_target
 from roformer_keras.io.export_file import check_options
+from roformer_keras.io.sources import EXPORT
 
 EXAMPLES = (
     "export roformer-sim-char served --format onnx --int8",
@@ -49,7 +50,7 @@ def run(
     if int8 and format == "openvino" and not generator:
         require("int8 in OpenVINO")
     # Before the backend is imported.
-    check_target(Path(target), overwrite, folder=True)
+    check_target(Path(target), overwrite, folder=EXPORT)
     texts = () if calibration_texts is None else read_lines(calibration_texts)
     check_options(format, int8, texts, generator)
     start_backend()

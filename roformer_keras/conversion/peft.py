@@ -152,7 +152,7 @@ def write_adapter(
         "target_modules": rf"(.*\.)?({'|'.join(sorted(patterns))})",
         "modules_to_save": modules or None,
     }
-    with replacing(folder, overwrite, folder=True) as partial:
+    with replacing(folder, overwrite, folder=ADAPTER_CONFIG) as partial:
         save_file(tensors, partial / _WEIGHTS, metadata)
         if others:
             values = {k: np.ascontiguousarray(v) for k, v in others.items()}

@@ -128,7 +128,7 @@ def export_generator(
             },
         },
     }
-    with replacing(folder, overwrite, folder=True) as partial:
+    with replacing(folder, overwrite, folder=EXPORT) as partial:
         tokenizer.save_to_preset(partial)
         for name, write in networks.items():
             graph = OpenVINOGraph(int8=int8)

@@ -116,7 +116,7 @@ def export_model(
             for name, output in exported.output.items()
         },
     }
-    with replacing(folder, overwrite, folder=True) as partial:
+    with replacing(folder, overwrite, folder=EXPORT) as partial:
         tokenizer.save_to_preset(partial)
         path = partial / FORMATS[format][0]
         _write(exported, format, path)

@@ -24,7 +24,7 @@ PARTIAL_PREFIX = re.compile(r"^\.partial-\d+-[0-9a-f]+\.")
 
 @contextmanager
 def replacing(
-    target: str | os.PathLike, overwrite: bool = False, *, folder: bool = False
+    target: str | os.PathLike, overwrite: bool = False, *, folder: bool | str = False
 ) -> Iterator[Path]:
     """Yields a temporary path to write to, and renames it to `target` at the end.
 
@@ -35,7 +35,9 @@ def replacing(
     Args:
         target: the final file or folder.
         overwrite: bool. Whether to replace an existing target, and all in a folder.
-        folder: bool. Whether the result is a folder, which the block finds empty.
+        folder: bool. Whether the result is a folder, which the block finds empty; or
+            the name of a file that is in each such folder: another one with files is
+            not replaced.
 
     Raises:
         OutputError: the target exists, its parent folder does not, or writing failed.
@@ -136,7 +138,7 @@ def check_name(target: str | os.PathLike) -> None:
         ) from error
 
 
-def check_target(target: Path, overwrite: bool, folder: bool) -> None:
+def check_target(target: Path, overwrite: bool, folder: bool | str) -> None:
     """Raises OutputError if a result cannot be written to `target`."""
     check_name(target)
     if not target.parent.is_dir():
@@ -151,6 +153,12 @@ def check_target(target: Path, overwrite: bool, folder: bool) -> None:
             hint=Hint("choose another name, or pass {overwrite:True} to replace it"),
         )
     # Replacing a folder deletes what is in it.
+    is_known = not isinstance(folder, str) or (target / folder).exists()
+    if not is_known and target.is_dir() and any(target.iterdir()):
+        raise OutputError(
+            f"{target} holds files and no {folder}, and would be replaced whole: give "
+            "another folder"
+        )
     if folder and any(
         Path(os.path.realpath(place)).is_relative_to(target)
         for place in (".", os.path.expanduser("~"))

@@ -166,7 +166,7 @@ def test_names_that_do_not_go_with_a_save_format_are_refused(tmp_path):
         ("x.model", "h5", "leave out save_format="),
         ("x.h5", "keras", "save_format='keras' does not"),
         ("x", "zip", "save_format must be one of 'tf', 'h5', 'keras', got 'zip'"),
-        ("other", "tf", "other holds no SavedModel"),
+        ("other", "tf", "other holds files and no saved_model.pb"),
     ):
         with pytest.raises(RoFormerError, match=message):
             model.save(str(tmp_path / name), save_format=save_format)

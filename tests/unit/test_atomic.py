@@ -78,6 +78,8 @@ def test_outputs_that_are_refused_before_anything_is_written(tmp_path, monkeypat
     refuse_output("is a file: give", tmp_path / "file", overwrite=True, folder=True)
     refuse_output("no is not a folder: make it first", tmp_path / "no" / "file")
     refuse_output("is not a folder: make it first", tmp_path / "file" / "file")
+    message = "folder holds files and no index.json, and would be replaced whole"
+    refuse_output(message, tmp_path / "folder", overwrite=True, folder="index.json")
     options = {"overwrite": True, "folder": True}
     monkeypatch.chdir(tmp_path / "folder")
     refuse_output("is never replaced", tmp_path / "folder", **options)
