@@ -303,7 +303,8 @@ class RoFormerSentenceEncoder(TextTask):
         `fit`.
 
         Args:
-            texts: as in `encode`; more than `dim` of them, such as those to compare.
+            texts: as in `encode`, such as those to compare; more of them than `dim`,
+                or than numbers in a vector.
             dim: int. Width of the new vectors, the directions of most variance; all
                 in which they vary if not given.
             kwargs: as in `predict`.
@@ -328,7 +329,8 @@ class RoFormerSentenceEncoder(TextTask):
         self._set_whitening(None)
         try:
             encoded = self.encode(texts, normalize=False, **kwargs)
-            kernel, bias = whitening_of(np.stack(list(encoded)), dim)
+            vectors = np.atleast_2d(np.stack(list(encoded)))
+            kernel, bias = whitening_of(vectors, dim)
         except ConfigurationError:
             self._set_whitening(before)
             raise
@@ -449,8 +451,14 @@ def whitening_of(
         dim: int. Directions of most variance that are kept; all that vary if None.
 
     Raises:
-        ConfigurationError: the vectors vary in fewer directions.
+        ConfigurationError: there are few texts, or they vary in fewer directions.
     """
+    if dim is None and len(vectors) <= vectors.shape[1]:
+        raise ConfigurationError(
+            "whitening to all directions needs more texts than a vector has numbers, "
+            f"{vectors.shape[1]}, got {len(vectors)}",
+            hint="give more texts, or fewer directions, as in dim=64",
+        )
     vectors = vectors.astype("float64")
     mean = vectors.mean(axis=0)
     _, values, basis = np.linalg.svd(vectors - mean, full_matrices=False)

@@ -105,6 +105,10 @@ def test_it_is_fitted_again_and_training_leaves_it():
     plain = model.encode(OTHERS, verbose=0)
     model.fit_whitening(TEXTS, 4, verbose=0)
     first = model.encode(OTHERS, verbose=0)
+    for few in (TEXTS[:9], "今天天气不错"):
+        with pytest.raises(ConfigurationError, match="needs more texts than a vector"):
+            model.fit_whitening(few, verbose=0)
+    np.testing.assert_array_equal(model.encode(OTHERS, verbose=0), first)
     model.fit_whitening(iter(TEXTS), 6, verbose=0)
     assert model.encode(OTHERS, verbose=0).shape == (3, 6)
     kernel = np.array(model.whitening.kernel)
