@@ -46,8 +46,9 @@ def run(
     check_target(vectors, command.overwrite, folder=False)
 
     def lines(rows, answers, job):
-        # Until all is written, it is no index.
-        (folder / index.RECORD).unlink(missing_ok=True)
+        # Until all is written, it is no index. A graph is of other vectors.
+        for name in (index.RECORD, index.GRAPH):
+            (folder / name).unlink(missing_ok=True)
         return npy_bytes(answers["vector"], len(texts), job.done == 0)
 
     def finish(loaded):

@@ -33,6 +33,7 @@ def run(
         output: .jsonl, or .tsv with rows of query, text, cosine and row; - for standard
             output.
         source: of the model (default: the one that made the index).
+        max_length: tokens to which queries are cut (default: that of the index).
     """
     from roformer_keras.search.index import check_graph, known_source, read_record
 

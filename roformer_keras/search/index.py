@@ -18,7 +18,7 @@ import numpy as np
 
 from roformer_keras.checks import check_flag, check_integer, check_path
 from roformer_keras.data.files import read_table
-from roformer_keras.data.texts import as_texts
+from roformer_keras.data.texts import as_texts, check_list
 from roformer_keras.data.vector_files import npy_bytes
 from roformer_keras.errors import (
     CheckpointError,
@@ -96,6 +96,7 @@ class VectorIndex:
 
     Attributes:
         texts: list of str.
+        max_length: int or None. Tokens to which texts were cut, see `build_index`.
         vectors: float32 `(texts, dim)`, a memory map.
         source: str. The model as the index names it.
 
@@ -124,7 +125,8 @@ class VectorIndex:
         check_flag("trust", trust)
         path, record = Path(folder), read_record(folder)
         self.source: str = record["source"]
-        self._encode = encoder_of(model, record["max_length"])
+        self.max_length: int | None = record["max_length"]
+        self._encode = encoder_of(model, self.max_length)
         self.vectors = _read_vectors(path / VECTORS)
         table = read_table(str(path / TEXTS), 1, ["text"], labelled=False)
         self.texts = [text for (text,) in table.texts]
@@ -135,6 +137,11 @@ class VectorIndex:
             )
         _check_model(path, record, self._encode, self.vectors.shape[1])
         self._graph = _read_graph(path, trust) if approximate else None
+        if self._graph is not None and self._graph.ntotal != len(self):
+            raise SourceError(
+                f"{path / GRAPH} must have all {len(self):,} vectors, got "
+                f"{self._graph.ntotal:,}: make the index again"
+            )
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -162,7 +169,17 @@ class VectorIndex:
         if not len(queries):
             return []
         queries = [text for (text,) in as_texts(queries, (1,))]
-        neighbours = self.nearest(self._encode(queries), top_k)
+        return self.hits(self.nearest(self._encode(queries), top_k))
+
+    def hits(self, neighbours: Neighbours) -> list[list[Hit]]:
+        """The texts of what `nearest` has found.
+
+        Args:
+            neighbours: `Neighbours` of several queries.
+
+        Returns:
+            list of `Hit` for each query.
+        """
         return [
             [
                 Hit(int(number), self.texts[number], float(score))
@@ -229,8 +246,9 @@ def build_index(
     if max_length is not None:
         check_integer("max_length", max_length, minimum=1)
     encode = encoder_of(model, max_length)
+    check_list(texts)
     texts = [text for (text,) in as_texts(list(texts), (1,))]
-    with replacing(folder, overwrite, folder=True) as partial:
+    with replacing(folder, overwrite, folder=RECORD) as partial:
         with open(partial / VECTORS, "wb") as file:
             for start in range(0, len(texts), _ROWS):
                 encoded = encode(texts[start : start + _ROWS])

@@ -7,6 +7,7 @@ import numpy as np
 
 from roformer_keras.checks import check_integer
 from roformer_keras.data.cosines import pair_cosines
+from roformer_keras.data.texts import check_list
 from roformer_keras.errors import ConfigurationError
 
 
@@ -46,6 +47,7 @@ def rerank(
     """
     if top_k is not None:
         check_integer("top_k", top_k, minimum=1)
+    check_list(texts)
     if not (texts := list(texts)):
         return []
     pairs = [(query, text) for text in texts]

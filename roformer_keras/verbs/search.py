@@ -45,17 +45,20 @@ class Search(VectorVerb):
             raise ConfigurationError("search needs the folder of an index")
         key = self.index, self.approximate, self.trust
         if key not in loaded.kept:
-            # Queries are cut where the texts of the index were.
-            length = self.max_length or read_record(self.index)["max_length"]
+            length = read_record(self.index)["max_length"]
             encode = dataclasses.replace(self, max_length=length).encoder(loaded)
             loaded.kept[key] = VectorIndex(key[0], encode, *key[1:])
         index = loaded.kept[key]
+        # Queries are cut where the texts of the index were, if not elsewhere.
+        length = self.max_length or index.max_length
+        encode = dataclasses.replace(self, max_length=length).encoder(loaded)
 
         def shown(hit):
             return {"text": hit.text, "score": rounded(hit.score), "row": hit.number}
 
         def answer(rows, numbers):
-            found = index.search([query for (query,) in rows], self.top_k)
+            vectors = encode([query for (query,) in rows])
+            found = index.hits(index.nearest(vectors, self.top_k))
             return {"results": [list(map(shown, hits)) for hits in found]}
 
         return LoadedVerb(lambda row: self.check_row(loaded, row), answer, self.fields)

@@ -13,6 +13,7 @@ from roformer_keras import (
     search,
 )
 from roformer_keras.cli import main
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.export import ServedEncoder, export_model
 from roformer_keras.server.models import ServedModel
 
@@ -62,7 +63,6 @@ def test_queries_are_cut_as_the_texts_of_the_index_were(is_tuned, tmp_path, caps
         source = tmp_path / "encoder"
         RoFormerSentenceEncoder.from_preset(CHARACTER).save_to_preset(source)
         model = RoFormerSentenceEncoder.from_preset(source)
-    # Longer than the texts by which a model is known.
     texts = [text * 6 for text in TEXTS[:8]]
     file = write_lines(tmp_path / "a.txt", texts)
     index = str(tmp_path / "a.index")
@@ -71,20 +71,52 @@ def test_queries_are_cut_as_the_texts_of_the_index_were(is_tuned, tmp_path, caps
     capsys.readouterr()
     vectors = model.encode(texts, max_length=24, verbose=0)
     words = ["search", index, "--text", texts[0], "--top-k", "8", "--quiet"]
-    for flags, length in ([], 24), (["--max-length", "40"], 40):
+    # Also shorter than the texts by which a model is known.
+    for flags, length in (
+        *(([], 24), (["--max-length", "40"], 40)),
+        (["--max-length", "6"], 6),
+    ):
         assert main([*words, *flags]) == 0
         (line,) = map(json.loads, capsys.readouterr().out.splitlines())
         scores = {one["row"]: one["score"] for one in line["results"]}
         cosines = vectors @ model.encode(texts[0], max_length=length, verbose=0)
         found = [scores[row] for row in range(len(texts))]
         np.testing.assert_allclose(found, cosines, atol=1e-5)
-    assert found[0] < 0.999
+        assert (found[0] > 0.999) is not flags
     hit = search.VectorIndex(index, model).search(texts[0], 1)[0]
     assert hit.score == pytest.approx(1, abs=1e-5)
     served = ServedModel(source)
     served.open_index(index)
     answer = served.verbs["search"].use(served._loaded).answer([(texts[0],)], [0])
     assert answer["results"][0][0]["score"] == pytest.approx(1, abs=1e-5)
+
+
+def test_an_index_that_is_made_again_loses_its_graph(tmp_path, model, capsys):
+    pytest.importorskip("faiss")
+    index = str(tmp_path / "a.index")
+    for texts, flags in ((TEXTS, ["--approximate"]), (TEXTS[::-1], ["--overwrite"])):
+        file = write_lines(tmp_path / "a.txt", texts)
+        words = ["index", str(file), "-o", index, "--quiet", "--source", str(SIM)]
+        assert main([*words, *flags]) == 0
+    words = ["search", index, "--text", TEXTS[0], "--quiet"]
+    assert main([*words, "--approximate", "--trust"]) == 2
+    assert "needs the graph of an index" in capsys.readouterr().err
+    # One of other vectors that was copied there.
+    search.build_index(tmp_path / "b.index", TEXTS[:9], model, approximate=True)
+    copy = (tmp_path / "b.index" / "neighbours.faiss").read_bytes()
+    (tmp_path / "a.index" / "neighbours.faiss").write_bytes(copy)
+    assert main([*words, "--approximate", "--trust"]) == 2
+    assert "must have all 32 vectors, got 9" in capsys.readouterr().err
+
+
+def test_one_text_is_not_taken_for_many_letters(tmp_path, model):
+    for call in (
+        lambda: search.build_index(tmp_path / "x", "今天天气", model),
+        lambda: model.rerank("今天", "天气不错"),
+    ):
+        with pytest.raises(ConfigurationError, match="must be a list of str, got one"):
+            call()
+    assert not (tmp_path / "x").exists()
 
 
 def test_another_model_than_that_of_the_index_is_refused(folder, capsys):
