@@ -222,6 +222,11 @@ WITH_MODELS = [
     ("evaluate CLASSES odd.tsv --on-bad-row skip", 2, "odd.tsv must have rows that"),
     ("evaluate CLASSES odd.tsv -o no/x", 4, "no is not a folder: make it first"),
     ("generate --source CLASSES --text 今", 2, "ask it by roformer-keras predict"),
+    (
+        "similarity --source CLASSES odd.tsv",
+        2,
+        "must hold one of RoFormerSentenceEncoder, RoFormerSim, got a RoFormerTextC",
+    ),
     ("predict CLASSES old.tsv --fields 7", 2, "line 1 of old.tsv must have 7 columns"),
     (
         "predict CLASSES --text ' '",

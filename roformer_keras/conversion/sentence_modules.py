@@ -90,7 +90,7 @@ class SentenceModules:
         Raises:
             ConfigurationError: the length is no integer.
         """
-        if self.tensors and not self.head:
+        if self.tensors and not self.head and saved["model"] == "RoFormerSim":
             return {}
         length = self.max_length
         if length is None:

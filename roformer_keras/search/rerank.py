@@ -73,17 +73,24 @@ def scorer_of(model: Any, label: Any = None) -> Callable[..., np.ndarray]:
         return lambda pairs, **kwargs: pair_cosines(
             lambda texts: model.encode(texts, **kwargs), *zip(*pairs, strict=True)
         )
-    if 2 in getattr(model, "text_counts", ()):
-        if hasattr(model, "classify"):
-            number = _class_number(model, label)
-            return lambda pairs, **kwargs: model.classify(
-                pairs, probabilities=True, **kwargs
-            )[:, number]
-        if hasattr(model, "regress"):
-            return model.regress
-    raise ConfigurationError(
-        "texts are ranked by a classifier or a regressor of pairs, or by a model with "
-        f"vectors, got a {type(model).__name__}"
+    if not ranks_pairs(model):
+        raise ConfigurationError(
+            "texts are ranked by a classifier or a regressor of pairs, without "
+            f"multi_label, or by a model with vectors, got a {type(model).__name__}"
+        )
+    if hasattr(model, "regress"):
+        return model.regress
+    number = _class_number(model, label)
+    return lambda pairs, **kwargs: model.classify(pairs, probabilities=True, **kwargs)[
+        :, number
+    ]
+
+
+def ranks_pairs(model: Any) -> bool:
+    """True if a model scores a query and a text that it reads together."""
+    return 2 in getattr(model, "text_counts", ()) and (
+        hasattr(model, "regress")
+        or (hasattr(model, "classify") and not getattr(model, "multi_label", False))
     )
 
 

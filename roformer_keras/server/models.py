@@ -105,10 +105,11 @@ class ServedModel:
         self._length = 512 if max_length is None else max_length
         if self._loaded.tuned is not None:
             self._length = self._model.max_length
+        self._options: dict[str, Any] = {"source": source, "engine": engine}
         self.verbs: dict[str, Verb] = {}
         for kind in VERBS.values():
             if kind.is_for(self._loaded):
-                options: dict[str, Any] = {"source": source, "engine": engine}
+                options = dict(self._options)
                 if issubclass(kind, VectorVerb):
                     options["max_length"] = self._length
                 if issubclass(kind, WritingVerb):
@@ -127,17 +128,13 @@ class ServedModel:
             ConfigurationError: the model has no vectors, or others than the index.
             SourceError: the index cannot be read.
         """
-        embed = self.verbs.get(Embed.name)
-        if not isinstance(embed, Embed):
+        # Of others the encoder gives vectors, as in `embed`.
+        if Embed.name not in self.verbs and not hasattr(self._model, "backbone"):
             raise ConfigurationError(
                 f"an index is for a model with vectors, which {self.name} has not"
             )
-        verb = Search(
-            source=embed.source,
-            engine=embed.engine,
-            max_length=self._given_length,
-            index=os.fspath(folder),
-        )
+        index = os.fspath(folder)
+        verb = Search(**self._options, max_length=self._given_length, index=index)
         # It is read now, and kept.
         verb.use(self._loaded)
         self.verbs[Search.name] = verb

@@ -135,11 +135,16 @@ class FinetunedTask:
         Raises:
             ConfigurationError: it cannot; names the row.
         """
+        as_texts(rows, self.answer_counts, self.task.has_choices)
+
+    @property
+    def answer_counts(self) -> tuple[int, ...]:
+        """Numbers of texts that a row may have, as far as the training is known."""
         counts = self.task.files.answer_counts
         if self.learned is not None and counts == self.task.text_counts == (1, 2):
             # What was learned of pairs says nothing of single texts.
-            counts = (self.text_count,)
-        as_texts(rows, counts, self.task.has_choices)
+            return (self.text_count,)
+        return counts
 
     def answer(
         self,

@@ -33,11 +33,11 @@ class VectorVerb(ReadingVerb):
     def encoder(self, loaded: LoadedSource, **options: Any) -> Callable:
         """A function from a list of texts to their vectors."""
         options |= {"verbose": 0, **self.computing}
-        if loaded.tuned is not None:
+        if loaded.name in self.takes:
             options["max_length"] = self.max_length
             return lambda texts: loaded.model.encode(texts, **options)
         options["max_length"] = self.max_length or 512
-        if loaded.name == "RoFormerBackbone":
+        if not hasattr(loaded.model, "encode"):
             from roformer_keras.models import embedding
 
             return lambda texts: embedding.embed(

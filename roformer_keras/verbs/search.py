@@ -84,12 +84,14 @@ class Rerank(VectorVerb):
     @classmethod
     def is_for(cls, loaded: LoadedSource) -> bool:
         if loaded.name in _PAIR_TASKS:
-            return loaded.tuned is None or loaded.tuned.text_count == 2
+            from roformer_keras.search.rerank import ranks_pairs
+
+            return ranks_pairs(loaded.model) and 2 in loaded.tuned.answer_counts
         return loaded.name != "RoFormerBackbone" and super().is_for(loaded)
 
     def use(self, loaded: LoadedSource) -> LoadedVerb:
         from roformer_keras.data.cosines import pair_cosines
-        from roformer_keras.search.rerank import scorer_of
+        from roformer_keras.search.rerank import ranks_pairs, scorer_of
         from roformer_keras.tasks.labels import rounded
 
         def score(rows):
@@ -100,8 +102,7 @@ class Rerank(VectorVerb):
 
         def check(row):
             if loaded.name in _PAIR_TASKS:
-                # What was saved by a program does not say how many it was trained on.
-                if loaded.tuned.learned and loaded.tuned.text_count != 2:
+                if ranks_pairs(loaded.model) and 2 not in loaded.tuned.answer_counts:
                     raise ConfigurationError(
                         f"{self.source} was trained on single texts; ranking needs a "
                         "model of pairs, or one with vectors"

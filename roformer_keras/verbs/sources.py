@@ -93,8 +93,10 @@ def load_source(
             )
     kind = name or (stored_class if takes_it else otherwise)
     if task_of(stored_class) and kind not in (stored_class, "RoFormerBackbone"):
+        kinds = (*(takes or ()), kind) if name is None else (kind,)
+        needed = ", ".join(_WHOLE.get(one, one) for one in dict.fromkeys(kinds))
         raise ConfigurationError(
-            f"{source} holds a {stored_class}, which is no {kind} any more",
+            f"{source} must hold one of {needed}, got a {stored_class}",
             hint="ask it by roformer-keras predict, or by its own methods",
         )
     if kind == GENERATOR:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from common import CHARACTER, GPT, SIM, random_lm
+from common import CHARACTER, GPT, SIM, random_lm, write_lines
 from starlette.testclient import TestClient
 
 from roformer_keras import (
@@ -15,14 +15,19 @@ from roformer_keras import (
     RoFormerMaskedLM,
     RoFormerSim,
     RoFormerTextClassifier,
+    RoFormerTextRegressor,
+    RoFormerTokenClassifier,
     RoFormerTokenizer,
     search,
 )
+from roformer_keras.cli import main
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.server import ServerOptions, create_app
 from roformer_keras.server.models import ServedModel
 from roformer_keras.server.protection import host_names
 from roformer_keras.server.run import find_address
+from roformer_keras.tasks.evaluation import fit_baselines
+from roformer_keras.training.results import write_baselines
 
 TEXTS = ["今天天气不错", "我爱北京", "你好"]
 JSON_TYPE = {"Content-Type": "application/json"}
@@ -270,7 +275,8 @@ def test_a_task_predicts(tmp_path):
     with client_of(str(tmp_path / "reviews")) as client:
         predicted = post(client, "/predict", rows=[TEXTS[0], [TEXTS[1]]])["answers"]
         assert post(client, "/predict", 400, rows=[["一", "二", "三"]])["error"]
-        assert client.get("/v1/models").json()["data"][0]["abilities"] == ["predict"]
+        abilities = client.get("/v1/models").json()["data"][0]["abilities"]
+        assert {*abilities} == {"predict", "rerank"}
         mixed = post(client, "/predict", 400, rows=[TEXTS[0], ["一", "二"]])
         assert "row 1 has 2" in mixed["error"]["message"]
     assert predicted == model.files.to_json([(text,) for text in TEXTS[:2]])
@@ -369,5 +375,55 @@ def test_an_index_is_searched_and_texts_are_ranked(tmp_path):
         post(client, "/v1/rerank", 404, **body, model="another")
     with client_of(ServedModel(SIM)) as client:
         post(client, "/search", 404, queries=["天气"])
-    with pytest.raises(ConfigurationError, match="for a model with vectors"):
+    with pytest.raises(ConfigurationError, match="with attention='causal'"):
         create_app(ServedModel(GPT), options)
+
+
+@pytest.mark.parametrize("is_task", [True, False])
+def test_an_index_is_served_by_what_made_it(is_task, tmp_path, capsys):
+    source = CHARACTER
+    if is_task:
+        source = tmp_path / "task"
+        model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=3)
+        model.save_to_preset(source)
+    file, index = write_lines(tmp_path / "a.txt", TEXTS), str(tmp_path / "a.index")
+    command = ["index", str(file), "-o", index, "--source", str(source), "--quiet"]
+    assert main(command) == 0
+    assert main(["search", index, "--text", "天气", "--quiet"]) == 0
+    *_, line = capsys.readouterr().out.splitlines()
+    options = ServerOptions(index=index)
+    with client_of(ServedModel(source), options=options) as client:
+        (found,) = post(client, "/search", queries=["天气"])["results"]
+    assert found == json.loads(line)["results"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "count", "ranks"),
+    [
+        (RoFormerTextClassifier, {"classes": ["否", "是"]}, None, True),
+        (RoFormerTextRegressor, {}, None, True),
+        (RoFormerTextRegressor, {}, 2, True),
+        (RoFormerTextRegressor, {}, 1, False),
+        (RoFormerTextClassifier, {"num_classes": 2, "multi_label": True}, None, False),
+        (RoFormerTokenClassifier, {"labels": ["人"]}, None, False),
+    ],
+)
+def test_what_ranks_is_one_rule(kind, options, count, ranks, tmp_path, capsys):
+    model, body = kind.from_preset(CHARACTER, **options), {"query": "天气"}
+    model.save_to_preset(folder := tmp_path / "preset")
+    if count is not None:
+        labels = [0.0, 1.0, 2.0]
+        learned = fit_baselines(model, [("你",) * count] * 3, labels)
+        write_baselines(folder, learned)
+    file = write_lines(tmp_path / "a.txt", TEXTS)
+    words = ["rerank", str(file), "--query", "天气", "--source", str(folder)]
+    assert main([*words, "--quiet"]) == (0 if ranks else 2)
+    lines = capsys.readouterr().out.splitlines()
+    with client_of(ServedModel(folder)) as client:
+        status = 200 if ranks else 404
+        answer = post(client, "/v1/rerank", status, **body, documents=TEXTS)
+    if ranks:
+        expected = model.rerank("天气", TEXTS)
+        assert [one["index"] for one in answer["results"]] == [n for n, _ in expected]
+        scores = [json.loads(lines[n])["score"] for n, _ in expected]
+        np.testing.assert_allclose(scores, [one for _, one in expected], atol=1e-5)

@@ -314,6 +314,16 @@ def test_texts_are_ranked(model, options):
         (Classifier(classes=["a", "b"], num_classes=2), {"label": "c"}, "one of a, b"),
         (SimpleNamespace(encode=None), {"label": "c"}, "label is for classifiers"),
         (SimpleNamespace(), {}, "a classifier or a regressor of pairs"),
+        (
+            Classifier(classes=["a", "b"], num_classes=2, multi_label=True),
+            {"label": "b"},
+            "without multi_label",
+        ),
+        (
+            Classifier(classes=["a", "b"], num_classes=2, text_counts=(1,)),
+            {},
+            "a regressor of pairs",
+        ),
         (Classifier(classes=["a", "b"], num_classes=2), {"top_k": 0}, "top_k"),
     ],
 )
