@@ -123,9 +123,15 @@ def test_the_blocks_of_a_page_run(
         assert "\n".join(shown[:2]) in capsys.readouterr().out
 
 
-def test_the_examples_that_export_run(folder, one_layer, monkeypatch):
+@needs_bert4keras
+def test_the_examples_that_export_or_verify_run(folder, one_layer, monkeypatch):
+    """The others are run with another backend, where these need TensorFlow."""
     read_shipped_from(one_layer, monkeypatch.setattr)
-    names = [name for name in docs_blocks.examples() if ".export." in name]
+    names = [
+        name
+        for name in docs_blocks.examples()
+        if ".export." in name or name.endswith(".verify.verify")
+    ]
     assert docs_blocks.run_examples(names) == (len(names), 0)
     assert len(names) > 5
 
