@@ -239,6 +239,13 @@ def weights_to_read(
             "these are weights of a BERT, and RoFormer has no table of positions: to "
             "start from the others, pass {ignore}"
         )
+    elif OUTPUT_EMBEDDINGS in unexpected and not getattr(
+        checkpoint.config, "tie_word_embeddings", True
+    ):
+        hints.append(
+            "its output is not tied to the embedding: pass "
+            "{tie_word_embeddings:False}, or no such argument"
+        )
     elif unexpected:
         if checkpoint.format == "keras_weights":
             hints.append("the head of a task is read by load_weights of the built task")

@@ -85,7 +85,7 @@ def test_a_tied_checkpoint_is_converted_to_an_output_of_its_own(tmp_path):
 
 def test_an_output_of_its_own_is_never_dropped(tmp_path):
     untied_model("causal").save_to_preset(tmp_path / "x")
-    name = r"unexpected cls/predictions/decoder/weights"
+    name = r"unexpected cls/predictions/decoder/weights[^:]*: its output is not tied"
     with pytest.raises(CheckpointError, match=name):
         RoFormerCausalLM.from_preset(tmp_path / "x", tie_word_embeddings=True)
     with pytest.raises(CheckpointError, match=name):
