@@ -6,6 +6,7 @@ from typing import Any
 from roformer_keras.cli.texts import print_json
 from roformer_keras.errors import printable
 from roformer_keras.hub.catalog import resolve
+from roformer_keras.registry import TASKS
 
 EXAMPLES = (
     "inspect roformer-char",
@@ -41,11 +42,13 @@ def run(
         check_size(checkpoint, checkpoint.config)
         check_saved_tokenizer(checkpoint)
         tokens = checkpoint.vocabulary
+        model = model_of(checkpoint)
+        tasks = [name for name, one in TASKS.items() if one.class_name == model]
         content: dict[str, Any] = {
             "source": str(source),
             "format": checkpoint.format,
-            "model": model_of(checkpoint),
-            "heads": list(checkpoint.heads),
+            "model": model,
+            "heads": [*checkpoint.heads, *tasks],
             "config": checkpoint.config.to_dict(),
             "vocabulary_size": None if tokens is None else len(tokens),
             "level": None if tokens is None else vocabulary_level(tokens),
