@@ -145,6 +145,7 @@ WITHOUT_MODELS = [
             (" --fields sentence,mood", "--fields must name 1 column, got sentence, m"),
         )
     ),
+    ("index good --source SIM -o good", 4, "good is a file: give the name of a folder"),
     ("inspect EXPORT", 2, "EXPORT holds an export, which is no checkpoint: give the"),
     ("convert EXPORT x", 2, "or run it by ServedEncoder, ServedGenerator or load_expo"),
     ("predict TRAINED names.csv", 2, "seems to be a header: its label 'mood' is on no"),
@@ -197,6 +198,7 @@ WITH_MODELS = [
     ),
     ("fill-mask --source V2 [MASK]", 3, "it holds a RoFormerBackbone, for `roformer-k"),
     ("embed --source EXPORT good", 2, "EXPORT holds an export, which is no checkpoint"),
+    ("index good -o i --source roformer-gpt-char", 2, "the first position gives the"),
     ("paraphrase --source SIM long --max-length 64", 2, "line 2 of long: a prompt mus"),
     (
         "paraphrase --source SIM good --masked-positions 2",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from roformer_keras.cli import layouts, verbs
 from roformer_keras.cli.texts import read_rows
-from roformer_keras.io.atomic import check_target, make_folder
+from roformer_keras.io.atomic import check_target, making_folder
 from roformer_keras.types import Engine
 
 EXAMPLES = ("index sentences.txt -o sentences.index",)
@@ -42,8 +42,6 @@ def run(
     )
     inputs = read_rows(file, 1, command.layout)
     texts = [text for _, (text,) in inputs]
-    make_folder(folder)
-    check_target(vectors, command.overwrite, folder=False)
 
     def lines(rows, answers, job):
         # Until all is written, it is no index. A graph is of other vectors.
@@ -60,7 +58,9 @@ def run(
             index.write_graph(folder)
         return output
 
-    command.run(inputs, lines=lines, endings=(".npy",), finish=finish)
+    with making_folder(folder):
+        check_target(vectors, command.overwrite, folder=False)
+        command.run(inputs, lines=lines, endings=(".npy",), finish=finish)
 
 
 def _encode(loaded):

@@ -96,8 +96,31 @@ def output_errors(target: str | os.PathLike, outcome: str) -> Iterator[None]:
 
 def make_folder(folder: Path) -> None:
     """Makes a folder, and those above it, unless it is there; raises OutputError."""
+    check_folder(folder)
     with output_errors(folder, "nothing was written"):
         folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def making_folder(folder: Path) -> Iterator[None]:
+    """Makes a folder if need be; deletes it if an error comes before any file in it."""
+    with output_errors(folder, "nothing was written"):
+        is_new = not folder.exists()
+    make_folder(folder)
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def check_folder(folder: Path) -> None:
+    """Raises OutputError if a folder is a file."""
+    with output_errors(folder, "nothing was written"):
+        if folder.exists() and not folder.is_dir():
+            raise OutputError(f"{folder} is a file: give the name of a folder")
 
 
 def is_space_error(error: BaseException) -> bool:
@@ -145,8 +168,8 @@ def check_target(target: Path, overwrite: bool, folder: bool | str) -> None:
         raise OutputError(f"{target.parent} is not a folder: make it first")
     if target.is_dir() and not folder:
         raise OutputError(f"{target} is a folder: give the name of a file")
-    if folder and target.exists() and not target.is_dir():
-        raise OutputError(f"{target} is a file: give the name of a folder")
+    if folder:
+        check_folder(target)
     if target.exists() and not overwrite:
         raise OutputError(
             f"{target} exists",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from roformer_keras.errors import OutputError
 from roformer_keras.io import journal
-from roformer_keras.io.atomic import make_folder, output_errors
+from roformer_keras.io.atomic import check_folder, making_folder
 
 SETTINGS, STATE, LOG, PRESET = "settings.json", "state.safetensors", "log.csv", "preset"
 
@@ -29,18 +29,8 @@ def training_folder(folder: str | os.PathLike) -> Path:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Makes a folder if need be, and keeps other processes from writing to it."""
-    with output_errors(folder, "nothing was written"):
-        is_new = not folder.exists()
-    make_folder(folder)
-    try:
-        with journal.locked(folder):
-            yield
-    except BaseException:
-        if is_new:
-            # Refused before anything was written into it.
-            with suppress(OSError):
-                folder.rmdir()
-        raise
+    with making_folder(folder), journal.locked(folder):
+        yield
 
 
 def is_new_run(
@@ -57,8 +47,7 @@ def is_new_run(
     Raises:
         OutputError: the folder holds another training, or other files.
     """
-    if folder.exists() and not folder.is_dir():
-        raise OutputError(f"{folder} is a file: give the name of a folder")
+    check_folder(folder)
     # Hidden ones are the lock, and what a kill leaves of `replacing`.
     names = {path.name for path in folder.glob("[!.]*")}
     if names and SETTINGS not in names:

@@ -392,7 +392,7 @@ def test_too_little_free_space(tmp_path, fetch, monkeypatch):
 
 def test_a_folder_that_is_a_file(tmp_path):
     Path(tmp_path, "x").touch()
-    message = "could not write .*x .File exists.: nothing was written"
+    message = "x is a file: give the name of a folder"
     fail(message, download, NAME, tmp_path / "x", error=OutputError)
 
 
