@@ -198,7 +198,7 @@ WITH_MODELS = [
     ),
     ("fill-mask --source V2 [MASK]", 3, "it holds a RoFormerBackbone, for `roformer-k"),
     ("embed --source EXPORT good", 2, "EXPORT holds an export, which is no checkpoint"),
-    ("index good -o i --source roformer-gpt-char", 2, "the first position gives the"),
+    ("index good -o i --source LM", 2, "comes without a bert_config.json"),
     ("paraphrase --source SIM long --max-length 64", 2, "line 2 of long: a prompt mus"),
     (
         "paraphrase --source SIM good --masked-positions 2",

@@ -231,25 +231,9 @@ def weights_to_read(
         and not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore)
     ]
     problems = [f"unexpected {name:.100} {tensors[name].shape}" for name in unexpected]
-    hints = []
-    foreign = next(iter(unexpected), None)
-    if POSITION_EMBEDDINGS in unexpected:
-        foreign = POSITION_EMBEDDINGS
-        hints.append(
-            "these are weights of a BERT, and RoFormer has no table of positions: to "
-            "start from the others, pass {ignore}"
-        )
-    elif OUTPUT_EMBEDDINGS in unexpected and not getattr(
-        checkpoint.config, "tie_word_embeddings", True
-    ):
-        hints.append(
-            "its output is not tied to the embedding: pass "
-            "{tie_word_embeddings:False}, or no such argument"
-        )
-    elif unexpected:
-        if checkpoint.format == "keras_weights":
-            hints.append("the head of a task is read by load_weights of the built task")
-        hints.append("if these are your own layers, leave them out, as with {ignore}")
+    hints = _hints_of(checkpoint, unexpected)
+    has_positions = POSITION_EMBEDDINGS in unexpected
+    foreign = POSITION_EMBEDDINGS if has_positions else next(iter(unexpected), None)
     rows_to_read = []
     absent_heads: dict[str, list[str]] = {}
     for row in rows:
@@ -274,6 +258,27 @@ def weights_to_read(
     _check_fit(label, config, problems, hint)
     check_size(checkpoint, config)
     return tuple(rows_to_read)
+
+
+def _hints_of(checkpoint, unexpected):
+    """What to do about tensors that are not expected."""
+    if POSITION_EMBEDDINGS in unexpected:
+        return [
+            "these are weights of a BERT, and RoFormer has no table of positions: to "
+            "start from the others, pass {ignore}"
+        ]
+    is_tied = getattr(checkpoint.config, "tie_word_embeddings", True)
+    if OUTPUT_EMBEDDINGS in unexpected and not is_tied:
+        return [
+            "its output is not tied to the embedding: pass "
+            "{tie_word_embeddings:False}, or no such argument"
+        ]
+    hints = []
+    if unexpected and checkpoint.format == "keras_weights":
+        hints.append("the head of a task is read by load_weights of the built task")
+    if unexpected:
+        hints.append("if these are your own layers, leave them out, as with {ignore}")
+    return hints
 
 
 def check_shapes(checkpoint: Checkpoint) -> None:
