@@ -22,6 +22,7 @@ from roformer_keras import (
 )
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.errors import CheckpointError, ConfigurationError, SourceError
+from roformer_keras.models.embedding import embed
 
 FORMAT = {"format": "sentence-transformers", "verbose": 0}
 TEXTS = ["今天天气不错", "你好", "太祖即位，大赦天下。" * 9]
@@ -120,16 +121,26 @@ def test_roformer_sim_keeps_its_bits(sim, tmp_path):
     assert not any("pooler" in name for name in load_file(sim / "model.safetensors"))
 
 
-def test_a_backbone_with_a_pooler_is_written(tmp_path):
+def test_a_pooler_without_an_mlm_head_is_that_of_a_sentence_encoder(tmp_path):
     backbone = RoFormerBackbone.from_preset(SIM, pooler_activation="tanh")
     backbone.save_to_preset(tmp_path / "preset")
     there = convert(tmp_path / "preset", tmp_path / "there", **FORMAT)
     dense = read(there / "2_Dense" / "config.json")
     assert dense["activation_function"] == "torch.nn.modules.activation.Tanh"
     assert_same(tensors_of(there), tensors_of(tmp_path / "preset"))
-    model = roformer_keras.load_model(there)
-    assert type(model) is RoFormerBackbone
-    assert model.config.pooler_activation == "tanh"
+    settings = {"max_seq_length": 16, "do_lower_case": False}
+    write(there / "sentence_bert_config.json", settings)
+    model = RoFormerSentenceEncoder.from_preset(there)
+    assert (model.pooling, model.max_length) == ("pooler", 16)
+    expected = embed(backbone, model.tokenizer, TEXTS, max_length=16)
+    assert np.array_equal(model.encode(TEXTS), expected)
+    assert type(roformer_keras.load_model(there)) is RoFormerSentenceEncoder
+    # Out again, and as the backbone that it was.
+    again = convert(there, tmp_path / "again", **FORMAT)
+    assert read(again / "sentence_bert_config.json") == settings
+    assert_same(tensors_of(again), tensors_of(there))
+    config = RoFormerBackbone.from_preset(again).config
+    assert config.pooler_activation == "tanh"
 
 
 def test_what_dense_has_learnt_is_read(sim, changed):
