@@ -23,6 +23,7 @@ import os
 import pkgutil
 import re
 import sys
+import warnings
 
 from roformer_keras import cli
 from roformer_keras.backend import UNUSED_BY_COMMANDS, starting
@@ -96,6 +97,7 @@ def main(arguments=None) -> int:
     if arguments is None:
         # The process is this command's alone.
         hidden = UNUSED_BY_COMMANDS
+        warnings.formatwarning = _warning_line
         arguments = sys.argv[1:]
     words = list(arguments)
     for word in words:
@@ -147,6 +149,11 @@ def main(arguments=None) -> int:
         except (Exception, KeyboardInterrupt) as error:
             code = _code_of(error, verb)
     return code
+
+
+def _warning_line(message, *_):
+    """A warning without its place in a program, which users of commands do not see."""
+    return f"roformer-keras: warning: {printable(' '.join(str(message).split()))}\n"
 
 
 def _is_text(word):
