@@ -255,23 +255,30 @@ def open_huggingface(files: SourceFiles, stack: ExitStack) -> Found:
     with errors_at(config.label):
         saved = read_config(fields, tensors)
         head: dict[str, Tensor] = {}
+        reason = "no class of this package has that head"
         if modules is not None:
             saved |= modules.task(saved, fields)
             head = dict(modules.head)
-        elif {"vocabulary", "tokenizer_file"} & files.parts.keys():
-            # A task without a tokenizer would be no task here.
+        else:
             if "tokenizer_config" in files.parts:
                 names = read_json(files.parts["tokenizer_config"])
                 names = names.get("model_input_names")
                 fields = {**fields, "model_input_names": names}
             head, changes = read_task(fields, tensors, saved)
-            saved |= changes
+            if {"vocabulary", "tokenizer_file"} & files.parts.keys():
+                saved |= changes
+            elif head:
+                # A task without a tokenizer would be no task here.
+                head = {}
+                reason = (
+                    "a task needs a tokenizer (put its vocab.txt or tokenizer.json "
+                    "next to the weights)"
+                )
     saved |= huggingface_tokenizer(files.parts)
     if saved["left_out"]:
         warnings.warn(
             f"{files.label}: {len(saved['left_out'])} tensors are left out, "
-            f"{saved['left_out'][0]} among them, because no class of this package has "
-            "that head; the rest is whole",
+            f"{saved['left_out'][0]} among them, because {reason}; the rest is whole",
             stacklevel=2,
         )
     rows = task_rows({path: tensor.shape for path, tensor in head.items()})

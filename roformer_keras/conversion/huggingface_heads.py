@@ -1,5 +1,6 @@
 """Heads of tasks of Hugging Face, in both directions."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -147,6 +148,12 @@ def _read_classifier(fields, tensors, config):
     if not is_multi and not is_single:
         return None
     names = _names(fields.get("id2label"), count)
+    if names is None and "id2label" in fields:
+        warnings.warn(
+            f"id2label must give each of {count} labels a name of its own, got "
+            f"{fields['id2label']!r:.80}: the classes have no names",
+            stacklevel=2,
+        )
     if names == _numbered(count):
         names = None
     options |= {"num_classes": count, "classes": names, "multi_label": is_multi}

@@ -284,9 +284,9 @@ def _load_task(folder, **options):
     with opened_checkpoint(folder) as checkpoint:
         if not checkpoint.is_task:
             raise ConfigurationError(
-                f"{folder} must be a preset folder that a task was saved to, or a "
-                f".keras file of one, got "
-                f"{checkpoint.model or 'no saved model'}"
+                f"{folder} must be a preset folder that a task was saved to, a .keras "
+                "file of one, or a folder of Hugging Face with a task and its "
+                f"tokenizer, got {checkpoint.model or 'no saved model'}"
             )
         return load_model(checkpoint, **options)
 

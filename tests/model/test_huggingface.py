@@ -6,6 +6,8 @@ The folders and outputs in `data/huggingface` are written by `tools.reference`.
 import json
 import math
 import shutil
+import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -66,9 +68,17 @@ def test_outputs_are_those_of_transformers(name):
     assert model.tokenizer.vocabulary[:3] == ["[PAD]", "[unused1]", "[UNK]"]
 
 
-def test_a_tagger_answers_as_in_transformers():
+def test_a_tagger_answers_as_in_transformers(tmp_path):
     """Its tags are in another order there."""
     model = roformer_keras.load_model(FOLDER / "tagger")
+    back = convert(FOLDER / "tagger", tmp_path / "x", format="huggingface", verbose=0)
+    written = json.loads((back / "config.json").read_text(encoding="utf-8"))
+    assert list(written["id2label"].values()) == model.tags
+    weights, originals = (
+        load_file(folder / "model.safetensors")["classifier.weight"]
+        for folder in (back, FOLDER / "tagger")
+    )
+    np.testing.assert_array_equal(weights, originals[[2, 0, 1, 3, 4]])
     assert type(model) is RoFormerTokenClassifier
     assert model.tags == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
     (found,) = outputs(model, INPUTS).values()
@@ -162,10 +172,10 @@ def test_a_chooser_scores_choices_as_in_transformers():
     assert np.abs(logits - GOLDEN["chooser/logits"]).max() <= 1e-5
 
 
-def assert_backbone(source):
+def assert_backbone(source, message="2 tensors are left out"):
     """A source is read as a backbone; its head of two tensors is left out."""
     with (
-        pytest.warns(UserWarning, match="2 tensors are left out"),
+        pytest.warns(UserWarning, match=message),
         open_checkpoint(source) as checkpoint,
     ):
         assert checkpoint.model == "RoFormerBackbone"
@@ -235,7 +245,25 @@ def test_a_tagger_without_names_of_tags_or_vocabulary_is_its_backbone(tmp_path):
     (tmp_path / "b").mkdir()
     source = copied(FOLDER / "tagger", tmp_path / "b")
     (source / "vocab.txt").unlink()
-    assert_backbone(source)
+    assert_backbone(source, "2 tensors .*put its vocab.txt or tokenizer.json next to")
+    done = subprocess.run(
+        [sys.executable, "-m", "roformer_keras", "inspect", source],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.startswith("roformer-keras: warning: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_classes_of_one_name_are_not_lost_unsaid(tmp_path, capsys):
+    fields = {"id2label": {"0": "好", "1": "好", "2": "坏"}}
+    source = changed("classifier", tmp_path, fields)
+    with pytest.warns(UserWarning, match="each of 3 labels a name of its own"):
+        model = roformer_keras.load_model(source)
+    assert (model.classes, model.num_classes) == (None, 3)
+    assert main(["inspect", str(FOLDER / "classifier")]) == 0
+    assert "heads        text-classification\n" in capsys.readouterr().out
 
 
 def test_all_layouts_hold_the_same_tensors(tmp_path):
