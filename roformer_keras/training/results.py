@@ -143,7 +143,11 @@ class FinetunedTask:
         counts = self.task.files.answer_counts
         if self.learned is not None and counts == self.task.text_counts == (1, 2):
             # What was learned of pairs says nothing of single texts.
-            return (self.text_count,)
+            return (
+                (self.text_count,)
+                if self.fields
+                else _counts_of(self.task, self.learned)
+            )
         return counts
 
     def answer(
@@ -259,7 +263,7 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
                 "file of a task"
             )
         task, learned = _load_task(preset, **options), _read_baselines(preset)
-        return FinetunedTask(task, preset, _count_of(task, learned), (), learned)
+        return FinetunedTask(task, preset, _counts_of(task, learned)[0], (), learned)
     if not preset.is_dir():
         raise SourceError(
             f"{folder} has no {PRESET} yet: run `roformer-keras finetune` again to its "
@@ -291,15 +295,14 @@ def _load_task(folder, **options):
         return load_model(checkpoint, **options)
 
 
-def _count_of(task, learned):
+def _counts_of(task, learned):
     """Texts of a row: as many as those whose baselines a preset has."""
-    for count in task.text_counts:
-        if (
-            learned
-            and {one.name for one in task.files.baselines(count)} == learned.keys()
-        ):
-            return count
-    return task.text_counts[0]
+    found = [
+        count
+        for count in task.text_counts
+        if {one.name for one in task.files.baselines(count)} == (learned or {}).keys()
+    ]
+    return tuple(found) or task.text_counts
 
 
 def write_baselines(preset: Path, learned: dict[str, dict]) -> None:

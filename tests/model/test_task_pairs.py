@@ -179,14 +179,19 @@ def test_labels_that_are_none(cosent, ranker):
 def test_rows_are_of_as_many_texts_as_were_learned(count, cosent):
     rows = {1: ("今天",), 2: PAIRS[0]}
     classifier = model_of(RoFormerTextClassifier, num_classes=2)
-    tuned = FinetunedTask(classifier, "preset", count, learned={})
+    learned = {one.name: {} for one in classifier.files.baselines(count)}
+    tuned = FinetunedTask(classifier, "preset", count, learned=learned)
     tuned.check_rows([rows[count]])
     with pytest.raises(ConfigurationError, match="text"):
         tuned.check_rows([rows[3 - count]])
+    sets = model_of(RoFormerTextClassifier, num_classes=2, multi_label=True)
+    names = [one.name for one in sets.files.baselines(count)]
     # One that a program saved may answer either, and so do vectors.
     for other in (
         FinetunedTask(classifier, "preset", count),
         FinetunedTask(cosent, "preset", count, learned={}),
+        # Its baselines are the same for both.
+        FinetunedTask(sets, "preset", 1, learned=dict.fromkeys(names)),
     ):
         for row in rows.values():
             other.check_rows([row])
