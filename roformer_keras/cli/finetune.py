@@ -9,12 +9,7 @@ from roformer_keras.cli.flags import Count, merge_flags
 from roformer_keras.cli.libraries import check_libraries
 from roformer_keras.cli.paths import check_table
 from roformer_keras.cli.processes import train_together
-from roformer_keras.cli.terminal import (
-    remark,
-    remark_source,
-    shows_progress,
-    training,
-)
+from roformer_keras.cli.terminal import remark, remark_source, shows_progress, training
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import require
 from roformer_keras.training.folder import is_new_run

@@ -29,11 +29,7 @@ from roformer_keras.errors import ConfigurationError, Hint, OutputError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.hub.huggingface import PREFIX
 from roformer_keras.io.atomic import PARTIAL_PREFIX, check_name, replacing
-from roformer_keras.io.sources import (
-    HUGGINGFACE_PATHS,
-    PRESET_PATHS,
-    SENTENCE_FOLDERS,
-)
+from roformer_keras.io.sources import HUGGINGFACE_PATHS, PRESET_PATHS, SENTENCE_FOLDERS
 from roformer_keras.progress import progress_bar
 
 # First match wins: "x.weights.h5" is not "x.h5".

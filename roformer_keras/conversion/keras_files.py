@@ -4,11 +4,7 @@ import math
 from contextlib import ExitStack
 from operator import attrgetter
 
-from roformer_keras.config import (
-    MODEL_FIELDS,
-    RoFormerConfig,
-    Seq2SeqConfig,
-)
+from roformer_keras.config import MODEL_FIELDS, RoFormerConfig, Seq2SeqConfig
 from roformer_keras.conversion.found import Found
 from roformer_keras.conversion.keras_hub_preset import (
     BACKBONE,

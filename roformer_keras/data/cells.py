@@ -20,13 +20,7 @@ from typing import Any
 
 from roformer_keras.data import sheets
 from roformer_keras.data.choices import choice_columns, gather_choices
-from roformer_keras.data.lines import (
-    UTF_8,
-    Lines,
-    budget_of,
-    file_name,
-    place_line,
-)
+from roformer_keras.data.lines import UTF_8, Lines, budget_of, file_name, place_line
 from roformer_keras.errors import ConfigurationError, Hint, SourceError, name_list
 from roformer_keras.io.budget import MAX_ROW, check_blank
 

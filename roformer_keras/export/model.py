@@ -10,12 +10,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from roformer_keras.checks import (
-    check_choice,
-    check_flag,
-    check_instance,
-    check_path,
-)
+from roformer_keras.checks import check_choice, check_flag, check_instance, check_path
 from roformer_keras.data.rows import padded
 from roformer_keras.engines.network import write_model
 from roformer_keras.engines.onnx_graph import OnnxGraph

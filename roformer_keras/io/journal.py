@@ -23,12 +23,7 @@ from pathlib import Path
 
 from roformer_keras.checks import is_integer
 from roformer_keras.errors import Hint, OutputError, SourceError
-from roformer_keras.io.atomic import (
-    one_line,
-    output_errors,
-    replacing,
-    sync_entry,
-)
+from roformer_keras.io.atomic import one_line, output_errors, replacing, sync_entry
 
 # Seconds in which the holder of a lock may be just releasing it.
 _PATIENCE = 0.1

@@ -26,12 +26,7 @@ from roformer_keras.errors import CheckpointError
 from roformer_keras.io.archive import ZipTree, looks_like_zip
 from roformer_keras.io.blob import HEAD_SIZE, MAX_NAME, Blob
 from roformer_keras.io.safetensors_file import as_file
-from roformer_keras.io.tensor import (
-    MAX_TENSORS,
-    Tensor,
-    check_names,
-    numpy_dtype,
-)
+from roformer_keras.io.tensor import MAX_TENSORS, Tensor, check_names, numpy_dtype
 
 # The first object of the older format.
 _MAGIC = 0x1950A86A20F9469CFC6C

@@ -1,11 +1,7 @@
 """The Keras layers of a RoFormer; they take numbers and layers, never a config."""
 
 from roformer_keras.layers.attention import CrossAttention, RoPEAttention
-from roformer_keras.layers.block import (
-    FeedForward,
-    RoFormerBlock,
-    RoFormerDecoderBlock,
-)
+from roformer_keras.layers.block import FeedForward, RoFormerBlock, RoFormerDecoderBlock
 from roformer_keras.layers.crf import ConditionalRandomField, TagAccuracy
 from roformer_keras.layers.heads import MaskedLMHead, Pooler
 from roformer_keras.layers.linear_attention import LinearRoPEAttention

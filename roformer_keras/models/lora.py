@@ -29,11 +29,7 @@ from roformer_keras.conversion.peft import (
 from roformer_keras.conversion.weights import weight_table
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.models.adapter_head import head_fields, matched_head
-from roformer_keras.models.paths import (
-    backbone_of,
-    layers_by_path,
-    weights_by_path,
-)
+from roformer_keras.models.paths import backbone_of, layers_by_path, weights_by_path
 from roformer_keras.models.quantization import quantized_variables
 
 # Dense layers of a block, by their names in `enable_lora`.

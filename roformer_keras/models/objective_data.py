@@ -11,11 +11,7 @@ import keras
 
 from roformer_keras.checks import check_instance, check_integer, check_names
 from roformer_keras.data.batches import NumberedBatches
-from roformer_keras.data.datasets import (
-    check_container,
-    labelled_texts,
-    texts_of,
-)
+from roformer_keras.data.datasets import check_container, labelled_texts, texts_of
 from roformer_keras.data.examples import EpochItems, ItemList
 from roformer_keras.data.loader import batch_maker, items_of
 from roformer_keras.data.rows import draw_validation

@@ -25,9 +25,7 @@ from roformer_keras.models.preset_files import (
     take_backbone,
     write_preset,
 )
-from roformer_keras.models.quantization import (
-    quiet_quantization,
-)
+from roformer_keras.models.quantization import quiet_quantization
 from roformer_keras.models.text_data import TextData, TextReader
 from roformer_keras.models.training_loop import ForModel, choose_blocks, with_order
 from roformer_keras.other_names import explains_methods

@@ -36,12 +36,7 @@ from roformer_keras.server.models import ServedModel
 from roformer_keras.server.options import ServerOptions
 from roformer_keras.server.protection import Guard
 from roformer_keras.server.queue import Kind, ModelQueue
-from roformer_keras.server.requests import (
-    ROUTES,
-    Route,
-    explain_invalid,
-    request_model,
-)
+from roformer_keras.server.requests import ROUTES, Route, explain_invalid, request_model
 from roformer_keras.verbs.embed import Embed
 from roformer_keras.verbs.search import Rerank
 from roformer_keras.verbs.verb import Verb

@@ -15,11 +15,7 @@ from roformer_keras.processes import restored_handlers
 from roformer_keras.server.app import create_app
 from roformer_keras.server.models import load_to_serve
 from roformer_keras.server.options import ServerOptions
-from roformer_keras.server.protection import (
-    host_names,
-    make_protocol,
-    warn_without_key,
-)
+from roformer_keras.server.protection import host_names, make_protocol, warn_without_key
 from roformer_keras.types import Engine
 
 # Connections that wait to be accepted.

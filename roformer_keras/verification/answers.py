@@ -15,12 +15,7 @@ from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.convert import prepare
 from roformer_keras.conversion.reader import open_checkpoint
-from roformer_keras.errors import (
-    CheckpointError,
-    ConfigurationError,
-    Hint,
-    SourceError,
-)
+from roformer_keras.errors import CheckpointError, ConfigurationError, Hint, SourceError
 from roformer_keras.io.sources import open_source
 from roformer_keras.io.tensor_bundle import write_tensor_bundle
 from roformer_keras.verification.reference import Reference
