@@ -130,18 +130,17 @@ class VectorIndex:
         self.vectors = _read_vectors(path / VECTORS)
         table = read_table(str(path / TEXTS), 1, ["text"], labelled=False)
         self.texts = [text for (text,) in table.texts]
-        if len(self.texts) != len(self.vectors):
-            raise SourceError(
-                f"{path} must have a vector for each text, got {len(self.texts):,} "
-                f"texts and {len(self.vectors):,} vectors: make the index again"
-            )
-        _check_model(path, record, self._encode, self.vectors.shape[1])
         self._graph = _read_graph(path, trust) if approximate else None
-        if self._graph is not None and self._graph.ntotal != len(self):
-            raise SourceError(
-                f"{path / GRAPH} must have all {len(self):,} vectors, got "
-                f"{self._graph.ntotal:,}: make the index again"
-            )
+        counts = {TEXTS: len(self.texts)}
+        if self._graph is not None:
+            counts[GRAPH] = self._graph.ntotal
+        for name, count in counts.items():
+            if count != len(self.vectors):
+                raise SourceError(
+                    f"{path / name} must have {len(self.vectors):,} rows, as many as "
+                    f"there are vectors, got {count:,}: make the index again"
+                )
+        _check_model(path, record, self._encode, self.vectors.shape[1])
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -169,17 +168,10 @@ class VectorIndex:
         if not len(queries):
             return []
         queries = [text for (text,) in as_texts(queries, (1,))]
-        return self.hits(self.nearest(self._encode(queries), top_k))
+        return self._hits(self.nearest(self._encode(queries), top_k))
 
-    def hits(self, neighbours: Neighbours) -> list[list[Hit]]:
-        """The texts of what `nearest` has found.
-
-        Args:
-            neighbours: `Neighbours` of several queries.
-
-        Returns:
-            list of `Hit` for each query.
-        """
+    def _hits(self, neighbours):
+        """The texts of neighbours, a list for each query."""
         return [
             [
                 Hit(int(number), self.texts[number], float(score))

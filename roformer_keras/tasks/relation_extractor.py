@@ -182,7 +182,7 @@ class RoFormerRelationExtractor(TextTask):
         self.labels, self.head_dim, self.threshold = labels, head_dim, threshold
 
     def default_loss(self) -> keras.losses.Loss:
-        return RelationCrossentropy()
+        return RelationCrossentropy("relation_crossentropy")
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
         return [SpanF1(self.threshold, name="pointer_f1")]
@@ -310,13 +310,6 @@ class JoinedScores(keras.layers.Layer):
 class RelationCrossentropy(SpanCrossentropy):
     """`SpanCrossentropy` summed over heads, as GPLinker is trained."""
 
-    def __init__(
-        self,
-        name: str = "relation_crossentropy",
-        reduction: str | None = "mean_with_sample_weight",
-    ):
-        super().__init__(name, reduction)
-
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> TensorLike:
         return super().call(y_true, y_pred) * y_pred.shape[1]
 
@@ -352,8 +345,8 @@ def as_triples(
             or not all(isinstance(part, str) and part.strip() for part in triple)
         ):
             raise ConfigurationError(
-                "a relation must be (subject, predicate, object) of str, or a dict of "
-                f"these, got {label!r:.80}",
+                "a relation must be (subject, predicate, object) of str, or a dict "
+                f"with these keys, got {label!r:.80}",
                 row=row,
             )
         subject, predicate, entity = map(str.strip, triple)

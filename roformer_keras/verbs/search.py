@@ -58,7 +58,7 @@ class Search(VectorVerb):
 
         def answer(rows, numbers):
             vectors = encode([query for (query,) in rows])
-            found = index.hits(index.nearest(vectors, self.top_k))
+            found = index._hits(index.nearest(vectors, self.top_k))
             return {"results": [list(map(shown, hits)) for hits in found]}
 
         return LoadedVerb(lambda row: self.check_row(loaded, row), answer, self.fields)

@@ -203,7 +203,10 @@ def _array(array):
         (_of_record(source=5), "index.json is damaged: 'source' must be str"),
         (_of_record(max_length="9"), "index.json: max_length must be an integer"),
         (_array(np.ones((300, 8))), r"must be float32 \(texts, dim\), got float64"),
-        (_array(np.ones((299, 8), "float32")), "300 texts and 299 vectors"),
+        (
+            _array(np.ones((299, 8), "float32")),
+            "must have 299 rows, as many as there are vectors, got 300",
+        ),
         (_array(np.array([{}])), "cannot read .*vectors.npy"),
     ],
 )
