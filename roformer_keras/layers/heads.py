@@ -114,8 +114,7 @@ class MaskedLMHead(ConfiguredLayer):
     @property
     def scoring_embedding(self) -> keras.layers.Layer:
         """The embedding whose transpose scores tokens."""
-        own = self.output_embedding
-        return self.token_embedding if own is None else own
+        return self.output_embedding or self.token_embedding
 
     def build(self, x_shape: Shape, condition_shape: Shape | None = None) -> None:
         embedded_shape = (*x_shape[:-1], self.token_embedding.output_dim)

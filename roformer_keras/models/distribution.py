@@ -68,8 +68,7 @@ def backbone_layout(
     for name in ("attention", "feed_forward"):
         layout[f"{block}/{name}/output_dense/kernel"] = (axis, None)
     if config.vocabulary_size % count == 0:
-        for name in ("token", "output"):
-            layout[f"(.*/)?{name}_embedding/embeddings"] = (axis, None)
+        layout["(.*/)?(token|output)_embedding/embeddings"] = (axis, None)
     return layout
 
 
