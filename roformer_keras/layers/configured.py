@@ -12,7 +12,8 @@ class ConfiguredLayer(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         for kind in type(self).__mro__[::-1]:
-            if not issubclass(kind, ConfiguredLayer) or kind is ConfiguredLayer:
+            # One with its own configuration need not keep what it takes.
+            if not issubclass(kind, ConfiguredLayer) or "get_config" in vars(kind):
                 continue
             for name, parameter in inspect.signature(kind).parameters.items():
                 if name in config or parameter.kind is parameter.VAR_KEYWORD:
