@@ -130,9 +130,8 @@ def write_adapter(
         for pattern, module in _MODULES.items()
         if any(re.match(pattern, name) for name in theirs)
     ]
-    if "cls" in modules:
-        # All of a masked LM's head.
-        modules = ["cls"]
+    # All of a masked LM's head.
+    modules = ["cls"] if "cls" in modules else modules
     metadata = {"format": "pt"}
     if adapter.model is not None:
         options = json.dumps(dict(adapter.model_options), ensure_ascii=False)
