@@ -90,7 +90,7 @@ class RoFormerConfig(Settings):
         head_norm_epsilon: float. Of the norm in the MLM head, which has 1e-12 in every
             version of bert4keras.
         tie_word_embeddings: bool. Whether the output of a language model is the
-            transposed token embedding; False gives it a matrix of its own.
+            transposed token embedding; with False it is a separate matrix.
         initializer_range: float. Standard deviation of new v1 weights.
         rotary_base: float. Pair i of a head's features turns by
             `rotary_base ** (-2i / features)` radians a token. bert4keras has 10000

@@ -59,7 +59,7 @@ def check_table(
 ) -> None:
     """Reads a small file as `FinetuningSettings` say, if any, for its errors alone.
 
-    A large one takes longer than the backend. Arguments are those of `read_table`.
+    A large file takes longer than the backend. `read_table` has the same arguments.
     """
     from roformer_keras.data.files import read_table
 

@@ -261,7 +261,7 @@ def weights_to_read(
 
 
 def _hints_of(checkpoint, unexpected):
-    """What to do about tensors that are not expected."""
+    """Ways out where tensors are not expected."""
     if POSITION_EMBEDDINGS in unexpected:
         return [
             "these are weights of a BERT, and RoFormer has no table of positions: to "

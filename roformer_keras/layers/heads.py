@@ -16,7 +16,7 @@ from roformer_keras.types import Shape, TensorLike
 class MaskedLMHead(ConfiguredLayer):
     """Scores every token of the vocabulary with the transposed token embedding.
 
-    Or with an embedding of its own, where `tie_word_embeddings` is False. RoFormer
+    With `tie_word_embeddings=False` a separate embedding is transposed. RoFormer
     transforms first (dense, activation, LayerNorm) and adds a bias at the end;
     RoFormerV2 does neither, and only maps to the width of the embedding where that
     differs.
@@ -77,8 +77,8 @@ class MaskedLMHead(ConfiguredLayer):
         self.tie_word_embeddings = tie_word_embeddings
         self.output_embedding = None
         if not tie_word_embeddings:
-            own = {**token_embedding.get_config(), "name": "output_embedding"}
-            self.output_embedding = type(token_embedding).from_config(own)
+            config = {**token_embedding.get_config(), "name": "output_embedding"}
+            self.output_embedding = type(token_embedding).from_config(config)
         # It returns none, but Keras would warn of a mask that is lost.
         self.scoring_embedding.supports_masking = True
         self.transform = transform

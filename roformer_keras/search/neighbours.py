@@ -82,8 +82,8 @@ def nearest(
     """`semantic_search` in a corpus whose `vector_lengths` may be known."""
     check_integer("top_k", top_k, minimum=1)
     if np.ndim(queries) == 1:
-        found = nearest(np.asarray(queries)[None], corpus, top_k, lengths)
-        return Neighbours(found.numbers[0], found.scores[0])
+        neighbours = nearest(np.asarray(queries)[None], corpus, top_k, lengths)
+        return Neighbours(neighbours.numbers[0], neighbours.scores[0])
     corpus, queries = _vectors("corpus", corpus), unit_vectors("queries", queries)
     if queries.shape[1] != corpus.shape[1]:
         raise ConfigurationError(
@@ -166,7 +166,7 @@ def paraphrase_mining(
     check_number("threshold", threshold, minimum=-1, maximum=1)
     check_integer("max_pairs", max_pairs, minimum=1)
     vectors = _vectors("vectors", vectors)
-    pairs = Pairs(*(np.zeros(0, kind) for kind in ("int64", "int64", "float32")))
+    pairs = Pairs(np.zeros(0, "int64"), np.zeros(0, "int64"), np.zeros(0, "float32"))
     minimum = threshold - _ROUNDING
     for start, some in _blocks(vectors, _ROWS):
         for at, others in _blocks(vectors, _ROWS, start):

@@ -59,12 +59,12 @@ class Baseline:
 
 
 class Similarity(Baseline):
-    """How alike the texts of each pair are, which has not the range of the labels."""
+    """Similarities of the texts of each pair, in another range than the labels."""
 
     figures: tuple[str, ...] | None = ("spearman", "pearson")
 
     def cosines(self, learned: dict, first: Sequence[str], second: Sequence[str]):
-        """How alike each two texts are: float `(pairs,)`."""
+        """Similarity of the texts of each pair: float `(pairs,)`."""
         raise NotImplementedError
 
     def answer(self, learned, texts):

@@ -297,12 +297,12 @@ def _load_task(folder, **options):
 
 def _counts_of(task, learned):
     """Texts of a row: as many as those whose baselines a preset has."""
-    found = [
+    counts = [
         count
         for count in task.text_counts
         if {one.name for one in task.files.baselines(count)} == (learned or {}).keys()
     ]
-    return tuple(found) or task.text_counts
+    return tuple(counts) or task.text_counts
 
 
 def write_baselines(preset: Path, learned: dict[str, dict]) -> None:

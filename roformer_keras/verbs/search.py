@@ -58,8 +58,8 @@ class Search(VectorVerb):
 
         def answer(rows, numbers):
             vectors = encode([query for (query,) in rows])
-            found = index._hits(index.nearest(vectors, self.top_k))
-            return {"results": [list(map(shown, hits)) for hits in found]}
+            hits = index._hits(index.nearest(vectors, self.top_k))
+            return {"results": [list(map(shown, row)) for row in hits]}
 
         return LoadedVerb(lambda row: self.check_row(loaded, row), answer, self.fields)
 

@@ -90,7 +90,7 @@ def test_finetune(measure):
 @pytest.mark.weekly
 @needs_bert4keras
 def test_generate(measure, monkeypatch):
-    # One of the others is that of "auto".
+    # "auto" chooses one of the other engines.
     assert {engine for _, engine in generate.ENGINE_RUNS} == {*ENGINES} - {"auto"}
     # Each type, and each kind of engine.
     engines = [("float32", "keras"), ("float32", "openvino")]

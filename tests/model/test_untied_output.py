@@ -95,10 +95,10 @@ def test_an_output_of_its_own_is_never_dropped(tmp_path):
 def test_tokens_that_are_kept_are_kept_in_the_output_too(tmp_path):
     model = untied_model("masked")
     model.save_to_preset(tmp_path / "x")
-    kept = list(range(100))
-    smaller = RoFormerMaskedLM.from_preset(tmp_path / "x", keep_tokens=kept)
+    tokens = list(range(100))
+    smaller = RoFormerMaskedLM.from_preset(tmp_path / "x", keep_tokens=tokens)
     np.testing.assert_allclose(
-        outputs_of(smaller), outputs_of(model)[..., kept], atol=1e-5
+        outputs_of(smaller), outputs_of(model)[..., tokens], atol=1e-5
     )
 
 
@@ -112,6 +112,6 @@ def test_a_new_head_has_an_output_of_its_own():
         tie_word_embeddings=False,
     )
     model = RoFormerMaskedLM.from_roformer_config(config)
-    own = model.mlm_head.output_embedding.embeddings
-    assert np.abs(own - model.backbone.token_embedding.embeddings).max() > 0
-    assert any(own is variable for variable in model.trainable_variables)
+    output = model.mlm_head.output_embedding.embeddings
+    assert np.abs(output - model.backbone.token_embedding.embeddings).max() > 0
+    assert any(output is variable for variable in model.trainable_variables)
