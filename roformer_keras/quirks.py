@@ -301,17 +301,6 @@ class HubParts:
         return {**kwargs, **cls.missing_parts(loader.preset, kwargs)}
 
 
-def hub_client_factory() -> Callable[[], Any]:
-    """The function that makes the HTTP clients of huggingface_hub.
-
-    huggingface_hub 2.4: `set_client_factory` replaces it, and nothing tells the one
-    before, which may be the user's.
-    """
-    from huggingface_hub.utils import _http
-
-    return _http._GLOBAL_CLIENT_FACTORY
-
-
 def has_onednn() -> bool:
     """True if TensorFlow computes with oneDNN.
 

@@ -47,8 +47,6 @@ class Hub(ThreadingHTTPServer):
         lfs_from: bytes from which a file is sent by the LFS protocol.
         failures: list of (method, part of a path, status): the next request that fits
             the first of them gets that status, once.
-        lie: None, or a function of the handler that answers in another way; it returns
-            True if it has answered.
         requests: what was asked, as "METHOD path".
         created, commits: the bodies of these requests.
     """
@@ -62,7 +60,6 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.repositories, self.lfs_from = repositories, lfs_from
         self.failures, self.requests, self.created, self.commits = [], [], [], []
-        self.lie = None
         self.objects = {}
         self.url = f"http://127.0.0.1:{self.server_port}"
 
@@ -121,10 +118,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.requests.append(f"{self.command} {path}")
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length)
-        # A lie of the last request on this connection.
-        self.__dict__.pop("send", None)
-        if self.server.lie is not None and self.server.lie(self):
-            return None
         for failure in self.server.failures[:1]:
             method, part, status = failure
             if method == self.command and part in path:

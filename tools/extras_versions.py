@@ -128,7 +128,7 @@ SMOKE: dict[str, tuple[tuple[str, ...], ...]] = {
     "evaluate": (("-c", _BLEU),),
     "excel": (("-c", _EXCEL),),
     "export": (("-c", _NETWORK, "export"),),
-    "hub": ((*_PYTEST, "tests/unit/test_hub_lies.py"),),
+    "hub": ((*_PYTEST, "-m", "", "tests/e2e/test_hub.py"),),
     "openvino": (("-c", _NETWORK, "openvino"),),
     "search": ((*_PYTEST, "tests/unit/test_vector_search.py"),),
     "serve": (

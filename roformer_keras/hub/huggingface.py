@@ -18,7 +18,6 @@ from roformer_keras.errors import (
     printable,
 )
 from roformer_keras.extras import import_extra
-from roformer_keras.hub.guard import HubGuard, guarded
 from roformer_keras.io.sources import (
     ADAPTER_CONFIG,
     ADAPTER_HEAD,
@@ -79,13 +78,12 @@ def _fetch(source: str, small: Sequence[str], weights: Sequence[str]) -> Path:
         stem, _, extension = name.partition(".")
         patterns = [*small, name, f"{name}.index.json", f"{stem}-*-of-*.{extension}"]
         reason = f"{source} cannot be fetched"
-        with _guarded(hub, match["name"], DownloadError, reason) as guard:
+        with _errors_of_hub(DownloadError, reason):
             folder = Path(
                 hub.snapshot_download(
                     match["name"], revision=match["revision"], allow_patterns=patterns
                 )
             )
-            guard.check_hashes(folder)
         if any((folder / file).exists() for file in (name, f"{name}.index.json")):
             return folder
     raise SourceError(
@@ -141,21 +139,16 @@ def upload(
     name = check_repository(repository)
     hub = import_extra("huggingface_hub", "an upload to the Hub")
     api = hub.HfApi(token=token)
-    files = {
-        path.relative_to(folder).as_posix(): path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-    with _guarded(hub, name, OutputError, f"{PREFIX}{name} cannot be written"):
+    with _errors_of_hub(OutputError, f"{PREFIX}{name} cannot be written"):
         api.create_repo(name, private=private, exist_ok=True)
-        there = set(api.list_repo_files(name))
-        if _CARD in there:
-            files.pop(_CARD, None)
-        operations = [hub.CommitOperationAdd(key, path) for key, path in files.items()]
-        stale = sorted(filter(_is_of_model, there - files.keys()))
-        operations += [hub.CommitOperationDelete(key) for key in stale]
-        message = commit_message or "Upload a RoFormer"
-        commit = api.create_commit(name, operations, commit_message=message)
+        stored = api.list_repo_files(name)
+        commit = api.upload_folder(
+            repo_id=name,
+            folder_path=folder,
+            commit_message=commit_message or "Upload a RoFormer",
+            ignore_patterns=[_CARD] if _CARD in stored else None,
+            delete_patterns=list(filter(_is_of_model, stored)),
+        )
     return str(commit.commit_url)
 
 
@@ -171,37 +164,16 @@ def _is_of_model(path: str) -> bool:
 
 
 @contextmanager
-def _guarded(
-    hub, repository: str, kind: type[RoFormerError], what: str
-) -> Iterator[HubGuard]:
-    """Checks the Hub's answers, and turns what its library raises into one error."""
+def _errors_of_hub(kind: type[RoFormerError], what: str) -> Iterator[None]:
+    """Turns what huggingface_hub raises into one error that begins with `what`."""
     try:
-        with guarded(hub, repository, kind, what) as guard:
-            yield guard
-    except (RoFormerError, MemoryError):
-        raise
-    except (AssertionError, AttributeError, LookupError, TypeError) as error:
-        raise kind(
-            f"{what}: the answer is not what huggingface_hub expects "
-            f"({type(error).__name__}: {printable(str(error))[:80]})",
-            hint="set HF_ENDPOINT to the address of a Hub",
-        ) from error
+        yield
     except Exception as error:
-        causes = [error]
-        while isinstance(cause := causes[-1].__cause__, Exception):
-            causes.append(cause)
-        for cause in causes:
-            # The library puts those of uploads into its own.
-            if isinstance(cause, RoFormerError):
-                raise cause from None
-        responses = (getattr(cause, "response", None) for cause in causes)
-        status = max(getattr(response, "status_code", 0) for response in responses)
-        texts = [str(cause).strip() for cause in causes]
-        text = next(filter(None, reversed(texts)), type(error).__name__)
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        text = printable(str(error).strip().partition("\n")[0])[:200]
         # A model that is not there is a 401 too, for readers without a token.
-        reason = _REASONS.get(status) if kind is OutputError else None
-        line = printable(text.splitlines()[0])[:200]
-        raise kind(f"{what}: {line}", hint=reason) from error
+        hint = _REASONS.get(status) if kind is OutputError else None
+        raise kind(f"{what}: {text or type(error).__name__}", hint=hint) from error
 
 
 _REASONS = {

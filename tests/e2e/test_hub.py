@@ -122,7 +122,6 @@ def test_what_the_hub_refuses_is_said_in_plain_words(server, run, monkeypatch):
         ("hf://other/new", TOKEN, [], "the token may not write there"),
         (NEW, TOKEN, [("POST", commit, 409)], "run the same again"),
         (NEW, TOKEN, [("POST", commit, 400)], "hf://someone/new cannot be written"),
-        (NEW, TOKEN, [("POST", "/repos/create", 409)], "expects (KeyError: 'url')"),
         ("hf://new", TOKEN, [], "must be owner/name, got 'hf://new'"),
         (f"{NEW}@main", TOKEN, [], "must be owner/name"),
     ):

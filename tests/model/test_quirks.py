@@ -340,13 +340,6 @@ def test_keras_hub_makes_a_tokenizer_as_a_layer():
     assert "load_serialized_object(tokenizer_config" in loader
 
 
-def test_huggingface_hub_does_not_tell_who_makes_its_clients():
-    hub = pytest.importorskip("huggingface_hub")
-    assert callable(quirks.hub_client_factory())
-    names = {name for name in dir(hub) if name.endswith("client_factory")}
-    assert names == {"set_client_factory", "set_async_client_factory"}
-
-
 # === Names that are used elsewhere ===
 
 FOREIGN = ("keras", "keras_hub", "tensorflow", "jax", "torch", "uvicorn")
