@@ -52,8 +52,8 @@ def run(
             seq2seq`, or its hf://OWNER/NAME.
         file: as `finetune --train` takes it; for an encoder-decoder rows of two texts,
             of which it writes the second from the first.
-        fields: columns or keys of texts and label (default: as in training; of an
-            encoder-decoder 1,2, in JSON first,second).
+        fields: columns or keys of texts and label (default: the names of the
+            training; of an encoder-decoder 1,2, in JSON first,second).
         on_bad_row: skip leaves out rows that the task cannot use, and lists them.
         output: folder for the report and its pictures, or for hypotheses.jsonl.
         num_beams: encoder-decoder: beams of each text (default: 4).

@@ -103,7 +103,10 @@ def _check_files(settings):
         check_table(
             getattr(settings, name),
             settings,
+            settings.fields,
             format=settings.format,
+            header=settings.header,
+            encoding=settings.encoding,
             groups=settings.holdout_by if is_train else (),
             skipped=[] if settings.on_bad_row == "skip" else None,
             # Labels of the others are known from this one.

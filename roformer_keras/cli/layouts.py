@@ -32,7 +32,7 @@ class TableLayout:
     fields: tuple[str, ...] = ()
     format: FileFormat | None = None
     header: FileHeader | None = None
-    encoding: FileEncoding | None = "utf-8"
+    encoding: FileEncoding = "utf-8"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,14 +51,10 @@ class TrainedLayout(TableLayout):
     """Layout of a file for a fine-tuned model.
 
     Args:
-        fields: columns or keys of the texts (default: as in training; the first columns
-            of standard input, and of a .txt that lacks those).
-        header: first if the first row of a table names its columns, none if it does
-            not (default: as in training).
-        encoding: of a text file, as in `embed` (default: as in training).
+        fields: columns or keys of the texts (default: the names of the training; the
+            first columns of standard input, and of a .txt that lacks those).
+        encoding: of a text file, as in `embed`.
     """
-
-    encoding: FileEncoding | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -52,12 +52,10 @@ def check_table(
     path: str | None,
     settings: Any,
     fields: Sequence[str] = (),
-    header: str | None = None,
-    encoding: str | None = None,
     labelled: bool = True,
     **options: Any,
 ) -> None:
-    """Reads a small file as `FinetuningSettings` say, if any, for its errors alone.
+    """Reads a small file for a run of `FinetuningSettings`, for its errors alone.
 
     A large file takes longer than the backend. `read_table` has the same arguments.
     """
@@ -65,14 +63,13 @@ def check_table(
 
     if path is None or settings is None or not is_small(path):
         return
+    is_new = fields and fields != settings.fields
     read_table(
         path,
-        (len(fields) - labelled if fields else 0) or settings.text_count,
-        fields or settings.fields,
+        (len(fields) - labelled if is_new else 0) or settings.text_count,
+        fields or settings.field_names,
         labelled=labelled,
         has_choices=TASKS[settings.task].has_choices,
-        header=header or (None if fields else settings.header),
-        encoding=encoding or settings.encoding,
         **options,
     )
 
@@ -86,7 +83,7 @@ def check_texts(path: str, source: str, fields: Sequence[str], **layout: Any) ->
     # A `.txt` may lack what the files of the training have.
     if trained is None or (not fields and path.lower().endswith(".txt")):
         return
-    if len(fields) > 1 and (fields[-1] == LABEL or fields == trained.fields):
+    if len(fields) > 1 and (fields[-1] == LABEL or fields == trained.field_names):
         fields = fields[:-1]
     check_table(path, trained, fields, labelled=False, **layout)
 

@@ -20,7 +20,7 @@ class RayOptions(Settings):
         address: of a running Ray, such as auto or ray://HOST:10001; without it, one
             starts on this machine and ends with the command.
         fields: columns or keys of the texts (default: text; of pairs first,second; of a
-            fine-tuned model as in its training).
+            fine-tuned model the names of its training).
         header: none if the first row of .csv and .tsv is no header; fields are numbers
             of columns then.
         encoding: of text files.

@@ -262,6 +262,12 @@ class FinetuningSettings(Settings):
             return len(self.fields) - 1
         return counts[-1] if self.pairs else counts[0]
 
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """`fields`, unless numbers of columns, which hold for their file alone."""
+        is_named = not any(field.isdecimal() for field in self.fields)
+        return self.fields if is_named else ()
+
 
 def trained_settings(folder: str | os.PathLike) -> FinetuningSettings | None:
     """The settings of the training in a folder, or None if they are not there.

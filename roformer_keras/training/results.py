@@ -9,6 +9,7 @@ from typing import Any
 from roformer_keras.checks import check_choice, check_path
 from roformer_keras.data.choices import BLANK_NAME, parse_choices
 from roformer_keras.data.files import name_places, read_table, row_names
+from roformer_keras.data.lines import UTF_8
 from roformer_keras.data.tables import LABEL
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
@@ -32,14 +33,13 @@ REPORTS = ("report.txt", "report.json", COMPARISON, CONFUSION)
 
 @dataclasses.dataclass(frozen=True)
 class FinetunedTask:
-    """A model that was fine-tuned, and how its files are read.
+    """A model that was fine-tuned.
 
     Attributes:
         task: `TextTask`.
         preset: Path of its preset folder.
         text_count: int. Texts of a row, if a file does not say it.
-        fields: as in `FinetuningSettings`.
-        header, encoding: likewise.
+        fields: names of the texts and of the label in the training, if they had any.
         learned: what baselines learned of the training data, as `fit_baselines` of
             `tasks.evaluation` returns it; None if the preset does not say it.
     """
@@ -49,8 +49,6 @@ class FinetunedTask:
     text_count: int
     fields: tuple[str, ...] = ()
     learned: dict | None = None
-    header: str | None = None
-    encoding: str = "utf-8"
 
     def read_rows(
         self,
@@ -58,7 +56,7 @@ class FinetunedTask:
         fields: Sequence[str] = (),
         format: str | None = None,
         header: str | None = None,
-        encoding: str | None = None,
+        encoding: str = UTF_8,
     ) -> list[tuple[str, tuple[Any, ...], dict[str, str]]]:
         """Rows of a file to answer: the place of each, its texts, and what names it.
 
@@ -67,12 +65,11 @@ class FinetunedTask:
         Args:
             path: of a file as `read_table` takes it, or "-" for standard input.
             fields: columns or keys of the texts; a last one that is `label`, or the
-                label of the training after its texts, is left out. Those of the
+                label of the training after its texts, is left out. The names of the
                 training if none are given, or the first columns on standard input and
                 of a `.txt` that lacks those.
-            format: str of `FORMATS`, where the extension does not say it.
-            header, encoding: as in `read_table`; those of the training if not given,
-                the header with its fields only.
+            format, header, encoding: as in `read_table`, whatever the files of the
+                training were.
 
         Raises:
             SourceError, ConfigurationError: as in `read_table`.
@@ -85,9 +82,6 @@ class FinetunedTask:
         or_first = not fields
         if not fields and path != "-":
             fields = self.fields
-            # A `.txt` may lack what the files of the training have.
-            if header is None and not path.lower().endswith(".txt"):
-                header = self.header
         columns = (BLANK_NAME,) if format == "chid" else ()
         table = read_table(
             path,
@@ -100,7 +94,7 @@ class FinetunedTask:
             has_choices=self.task.has_choices,
             has_tokens=self.task.has_tokens,
             header=header,
-            encoding=encoding or self.encoding,
+            encoding=encoding,
         )
         where = name_places(path, format)
         groups = table.groups or [()] * len(table.texts)
@@ -180,19 +174,18 @@ class FinetunedTask:
         on_bad_row: str = "error",
         format: str | None = None,
         header: str | None = None,
-        encoding: str | None = None,
+        encoding: str = UTF_8,
         verbose: bool = False,
     ) -> dict:
         """Report of the model on a file, next to baselines.
 
         Args:
             path: of a file as `read_table` takes it.
-            fields: columns or keys of texts and label; those of the training if none
-                are given.
+            fields: columns or keys of texts and label; the names of the training if
+                none are given.
             on_bad_row: `"error"`, or `"skip"` to leave out rows that are not what the
                 task takes; they are listed in the report as `skipped`.
-            format: str of `FORMATS`, where the extension does not say it.
-            header, encoding: as in `read_rows`.
+            format, header, encoding: as in `read_rows`.
             verbose: bool. Whether a progress bar is shown.
 
         Returns:
@@ -205,7 +198,6 @@ class FinetunedTask:
         skips = on_bad_row == "skip"
         count = len(fields) - 1 if fields else self.text_count
         options = self.task.preset_options()
-        header = header or (None if fields else self.header)
         fields = fields or self.fields
         kind = type(self.task)
         if count not in self.task.text_counts:
@@ -223,7 +215,7 @@ class FinetunedTask:
             skips,
             format,
             header=header,
-            encoding=encoding or self.encoding,
+            encoding=encoding,
         )
         if skips:
             examples = examples.usable_by(self.task)
@@ -235,8 +227,8 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
 
     Args:
         folder: of the fine-tuning, or a preset folder or `.keras` file of a task, or
-            `hf://owner/name` of such a preset. A preset in the folder of its
-            fine-tuning reads files as the training did.
+            `hf://owner/name` of such a preset. The names of columns are known in the
+            folder of a fine-tuning, and of a preset in it.
         options: as in `from_preset` of the task.
 
     Returns:
@@ -273,15 +265,7 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
     assert settings is not None
     task = _load_task(preset, **options)
     count, learned = settings.text_count, _read_baselines(preset)
-    return FinetunedTask(
-        task,
-        preset,
-        count,
-        settings.fields,
-        learned,
-        header=settings.header,
-        encoding=settings.encoding,
-    )
+    return FinetunedTask(task, preset, count, settings.field_names, learned)
 
 
 def _load_task(folder, **options):

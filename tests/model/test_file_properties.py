@@ -1,0 +1,127 @@
+"""How the files of a training were written says nothing of files that come later."""
+
+import json
+
+import pytest
+from common import SMALL
+from finetuning_cases import BAD, GOOD, ONE_BLOCK, written
+
+from roformer_keras.cli.main import main
+from roformer_keras.cli.paths import check_table, check_texts
+from roformer_keras.errors import SourceError
+from roformer_keras.tasks import RoFormerTextClassifier
+from roformer_keras.training import results
+from roformer_keras.training.finetuning_settings import (
+    FinetuningSettings,
+    trained_settings,
+)
+from roformer_keras.training.folder import SETTINGS
+
+ROWS = [*((text, "好") for text in GOOD), *((text, "坏") for text in BAD)]
+# Settings that describe the file of the training.
+PROPERTIES = {
+    "none": {},
+    "gbk": {"encoding": "gbk"},
+    "utf-16": {"encoding": "utf-16"},
+    "swapped columns": {"fields": ("2", "1")},
+    "later columns": {"fields": ("3", "2"), "header": "first"},
+    "a header": {"header": "first"},
+    "no header": {"header": "none"},
+    "a format": {"format": "csv"},
+    "names": {"fields": ("review", "mood")},
+    "names and a header": {"fields": ("review", "mood"), "header": "first"},
+}
+
+
+def table(separator, *heads):
+    rows = [*heads, *ROWS]
+    return "".join(f"{separator.join(row)}\n" for row in rows)
+
+
+def objects(text, label):
+    rows = ({text: row[0], label: row[1]} for row in ROWS)
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+# Files that come later, and whether their columns have the names of the training.
+LATER = {
+    "a.txt": (table("\t"), None),
+    "a.tsv": (table("\t"), False),
+    "a.csv": (table(",", ("text", "label")), False),
+    "b.csv": (table(";", ("text", "label")), False),
+    "a.jsonl": (objects("text", "label"), False),
+    "c.csv": (table(",", ("review", "mood")), True),
+    "b.jsonl": (objects("review", "mood"), True),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A classifier, and the folder of its training."""
+    run, options = tmp_path_factory.mktemp("run"), {"classes": ["坏", "好"]}
+    task = RoFormerTextClassifier.from_preset(SMALL, **ONE_BLOCK, **options)
+    task.save_to_preset(run / "preset")
+    return task, run
+
+
+@pytest.fixture
+def run_of(trained, tmp_path, monkeypatch):
+    """A function from a property to the folder of a training."""
+    task, run = trained
+    monkeypatch.setattr(results, "_load_task", lambda folder: task)
+
+    def write(name):
+        train = written(tmp_path, "train.csv", "")
+        settings = FinetuningSettings(
+            task="text-classification", train=train, **PROPERTIES[name]
+        )
+        content = json.dumps(settings.describe())
+        (run / SETTINGS).write_text(content, encoding="utf-8")
+        return run
+
+    return write
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_later_files_have_their_own_properties(name, run_of, tmp_path, monkeypatch):
+    run = run_of(name)
+    tuned = results.load_finetuned(run)
+    monkeypatch.setattr(results, "report_on", lambda task, examples, *_, **__: examples)
+    wants_names = name.startswith("names")
+    for file, (content, has_names) in LATER.items():
+        path = written(tmp_path, file, content)
+        is_right = has_names in (wants_names, None)
+        fields = () if is_right or not has_names else ("review", "mood")
+        if wants_names and has_names is False:
+            # Errors name the columns; `--fields` gives others.
+            for read in (
+                lambda path: check_texts(path, str(run), ()),
+                lambda path: check_table(path, trained_settings(run)),
+                tuned.read_rows,
+                tuned.evaluate,
+            ):
+                with pytest.raises(SourceError, match="review"):
+                    read(path)
+            fields = ("1", "2") if file == "a.tsv" else ("text", "label")
+        check_texts(path, str(run), fields[:1])
+        rows = [row for _, row, _ in tuned.read_rows(path, fields[:1])]
+        assert rows == [(text,) for text, _ in ROWS], file
+        if file == "a.txt" and wants_names:
+            fields = ("1", "2")
+        check_table(path, trained_settings(run), fields)
+        examples = tuned.evaluate(path, fields)
+        labelled = zip(examples.texts, examples.labels, strict=True)
+        assert [(text, label) for (text,), label in labelled] == ROWS, file
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_standard_input_is_utf_8_and_has_texts_alone(
+    name, run_of, tmp_path, monkeypatch, capsys
+):
+    run = run_of(name)
+    stdin = written(tmp_path, "stdin", "".join(f"{text}\n" for text in GOOD))
+    with open(stdin, encoding="utf-8") as file:
+        monkeypatch.setattr("sys.stdin", file)
+        assert not main(["predict", str(run), "-", "--quiet"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["text"] for line in lines] == GOOD
