@@ -33,7 +33,7 @@ from roformer_keras.errors import (
     SourceError,
     errors_at,
 )
-from roformer_keras.other_names import NAMES
+from roformer_keras.other_names import NAMES, explain_withdrawn
 
 _Function = TypeVar("_Function", bound=Callable)
 # Of a TOML file: characters, dots in a line, and dots in the header of a table.
@@ -150,7 +150,9 @@ def check_names(
     for name in reversed(unknown):
         library = next((title for title in NAMES if name in NAMES[title]), None)
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-        if library is not None:
+        if withdrawn := explain_withdrawn(f"{name}="):
+            hints.append(withdrawn)
+        elif library is not None:
             hints.append(f"{name}= of {library} is {NAMES[library][name]} here")
         elif near:
             hints.append(f"did you mean {near[0]}= for {name}=?")

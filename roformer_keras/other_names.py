@@ -1,10 +1,24 @@
-"""Names of other libraries for what this one calls otherwise, which errors tell."""
+"""Names of other libraries and of earlier versions, which errors explain."""
 
 import difflib
 from collections.abc import Collection
 from typing import Any, NoReturn, TypeVar
 
 _Class = TypeVar("_Class", bound=type)
+
+# Names of version 0.1 that 0.2 withdrew -> what to do instead. `argument=` is an
+# argument or a field, `--flag` a flag. CHANGELOG.md has a table of them.
+WITHDRAWN = {
+    "keras_hub": "use the classes of this package, which have the same methods",
+}
+
+
+def explain_withdrawn(name: str) -> str:
+    """The sentence about a withdrawn name, or an empty text."""
+    if name not in WITHDRAWN:
+        return ""
+    return f"version 0.2 withdrew {name}: {WITHDRAWN[name]}"
+
 
 # === Arguments ===
 
@@ -134,6 +148,8 @@ CLASSES = {
 
 def explain_name(owner: str, name: str, known: Collection[str]) -> str:
     """The message of a name that a module does not have, with the one that it has."""
+    if message := explain_withdrawn(name):
+        return message
     for library, names in CLASSES.items():
         if name in names:
             return f"{owner} has no {name}: that of {library} is {names[name]} here"

@@ -285,22 +285,6 @@ def jax_client() -> Any:
     return global_state.client
 
 
-class HubParts:
-    """A mixin of preprocessors of Keras-Hub whose parts are made by another function.
-
-    Keras-Hub 0.32: it makes a tokenizer as a layer, whatever its class is.
-    """
-
-    @classmethod
-    def missing_parts(cls, preset: str, parts: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of the class that a preset has and the user did not give."""
-        raise NotImplementedError
-
-    @classmethod
-    def _add_missing_kwargs(cls, loader, kwargs):
-        return {**kwargs, **cls.missing_parts(loader.preset, kwargs)}
-
-
 def has_onednn() -> bool:
     """True if TensorFlow computes with oneDNN.
 

@@ -34,7 +34,7 @@ from roformer_keras.cli.paths import check_paths
 from roformer_keras.cli.terminal import remark_source
 from roformer_keras.errors import OutputError, RoFormerError, printable
 from roformer_keras.extras import installed_version
-from roformer_keras.other_names import FLAGS
+from roformer_keras.other_names import FLAGS, explain_withdrawn
 
 # Characters at either end of a message, which may quote a file.
 _HALF_OF_ERROR = 2000
@@ -60,7 +60,10 @@ class _Parser(argparse.ArgumentParser):
         else:
             words = is_choice.groups() if is_choice else ()
         meant = []
-        for word in (word.partition("=")[0] for word in words):
+        words = [word.partition("=")[0] for word in words]
+        withdrawn = filter(None, map(explain_withdrawn, words))
+        message = "; ".join([message, *withdrawn])
+        for word in words:
             others = (f"--{name}" for name in FLAGS.get(word.removeprefix("--"), ()))
             near = difflib.get_close_matches(word, known, n=1)
             meant += [name for name in (*others, *near) if name in known][:1]

@@ -6,13 +6,6 @@ from operator import attrgetter
 
 from roformer_keras.config import MODEL_FIELDS, RoFormerConfig, Seq2SeqConfig
 from roformer_keras.conversion.found import Found
-from roformer_keras.conversion.keras_hub_preset import (
-    BACKBONE,
-    CLASSIFIER,
-    open_keras_hub,
-    own_classifier,
-    warn_of_head,
-)
 from roformer_keras.conversion.quantized import QuantizedLayer
 from roformer_keras.conversion.tokenizer_files import checked_tokenizer_fields
 from roformer_keras.conversion.weights import (
@@ -95,13 +88,12 @@ def open_keras(files, stack):
 
 def open_preset(files, stack):
     config = read_json(files.parts["config"])
-    if config.get("registered_name") == BACKBONE:
-        tensors = _datasets(files.parts["weights"], stack)
-        saved, tensors = open_keras_hub(config, tensors, files.label)
-        if "task" in files.parts:
-            name = read_json(files.parts["task"]).get("class_name")
-            warn_of_head(files.label, name)
-        return _by_dataset("preset", tensors, saved=saved)
+    if str(config.get("registered_name")).startswith("keras_hub>"):
+        raise ConfigurationError(
+            f"{files.label} must be a preset of this package, got one of Keras-Hub, "
+            f"{config['registered_name']!r:.80}",
+            hint="load it with Keras-Hub, or convert the original zip",
+        )
     is_base = config.get("class_name") in ("RoFormerBackbone", "RoFormerSeq2Seq")
     if "task" not in files.parts and not is_base:
         # `model.save(folder, zipped=False)`.
@@ -117,12 +109,9 @@ def open_preset(files, stack):
         )
     )
     task = read_json(parts["task"]) if "task" in parts else None
-    if task is not None and task.get("registered_name") == CLASSIFIER:
-        task, head = own_classifier(task, head, files.label)
     saved = _saved_model(config if task is None else task, files.label)
     quantized = saved.pop("quantized")
     if task is not None:
-        # Both say what the backbone is; Keras-Hub reads this one.
         other = _saved_model(config, files.label)["config"]
         if other != saved["config"]:
             raise CheckpointError(

@@ -3,10 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from roformer_keras.conversion.keras_hub_preset import (
-    KERAS_HUB_TOKENIZER,
-    tokenizer_of_keras_hub,
-)
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.checksums import FIELD, check_content, check_sums
@@ -22,10 +18,7 @@ def saved_tokenizer(parts: Mapping[str, Blob]) -> dict:
     if "tokenizer" in parts:
         content = read_json(parts["tokenizer"])
         label = parts["tokenizer"].label
-        fields = content.get("config")
-        if content.get("registered_name") == KERAS_HUB_TOKENIZER:
-            fields = tokenizer_of_keras_hub(fields, label)
-        saved["tokenizer"] = checked_tokenizer_fields(fields, label)
+        saved["tokenizer"] = checked_tokenizer_fields(content.get("config"), label)
         sums = check_sums(content.get(FIELD), label)
         if "vocabulary" in parts:
             blob = parts["vocabulary"]

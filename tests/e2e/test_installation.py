@@ -55,7 +55,7 @@ run("embed", {str(ROOT / "LICENSE")!r}, "--source", {str(SIM)!r})
 """
 EVERY_MODULE = """
 for module in pkgutil.walk_packages(roformer_keras.__path__, "roformer_keras."):
-    if not module.name.endswith(("__main__", "reference_process", "keras_hub")):
+    if not module.name.endswith(("__main__", "reference_process")):
         imported = importlib.import_module(module.name)
         listed = getattr(imported, "__all__", [])
         assert len({*listed}) == len(listed), module

@@ -8,7 +8,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from common import SMALL, V2
+from common import SMALL
 
 from roformer_keras import convert
 
@@ -55,43 +55,6 @@ def preset(name, *keys, value):
     """A preset `p` with another value in one of its files."""
     members = changed(files("p"), name, *keys, value=value)
     return {f"p/{path}": data for path, data in members.items()}
-
-
-HUB_FIELDS = {
-    "vocabulary_size": 669,
-    "num_layers": 2,
-    "num_heads": 4,
-    "hidden_dim": 32,
-    "intermediate_dim": 128,
-    "head_size": 8,
-    "use_bias": False,
-    "activation": "relu",
-}
-
-
-def keras_hub(name, *keys, value):
-    """A preset `p` of Keras-Hub, with another value in one of its files."""
-    config = {
-        "class_name": "RoformerV2Backbone",
-        "registered_name": "keras_hub>RoformerV2Backbone",
-        "config": dict(HUB_FIELDS),
-    }
-    tokenizer = {
-        "registered_name": "keras_hub>RoformerV2Tokenizer",
-        "config": {"lowercase": True},
-    }
-    contents = {"config.json": config, "tokenizer.json": tokenizer}
-    if isinstance(value, bytes):
-        contents[name] = value
-    else:
-        place(contents[name], keys, value)
-    members = {f"p/{path}": data for path, data in files("p", V2).items()}
-    del members["p/metadata.json"], members["p/task.json"]
-    for path, content in contents.items():
-        is_bytes = isinstance(content, bytes)
-        data = content if is_bytes else json.dumps(content).encode()
-        members[f"p/{path}"] = data
-    return members
 
 
 def keras(name, *keys, value):
@@ -272,37 +235,7 @@ _KERAS = [
     ("model.weights.h5", (), b"\x89HDF\r\n\x1a\n", 3, "is not a whole HDF5 file"),
 ]
 SYSTEM = {"module": "os", "class_name": "system", "config": {"command": "touch x"}}
-_KERAS_HUB = [
-    (CONFIG, ("config", "num_layers"), 10**12, 3, "but there are only 14 tensors"),
-    (CONFIG, ("config", "vocabulary_size"), 10**15, 3, "has shape ("),
-    (CONFIG, ("config", "intermediate_dim"), 10**300, 3, "has shape ("),
-    (CONFIG, ("config", "hidden_dim"), 10**15, 2, "head_size must be"),
-    (CONFIG, ("config", "max_wavelength"), 1e999, 2, "Infinity is no JSON, and"),
-    (CONFIG, ("config", "max_wavelength"), -1.0, 2, "rotary_base must be a number"),
-    (CONFIG, ("config", "activation"), SYSTEM, 2, "activation must be a string, got"),
-    (
-        CONFIG,
-        ("config", "activation"),
-        "os.system",
-        2,
-        "the name of a Keras activation",
-    ),
-    (CONFIG, ("config", "dropout"), "nan", 2, "dropout must be a number"),
-    (CONFIG, ("config",), SYSTEM, 2, "must have"),
-    (CONFIG, ("config",), [], 2, "config must be an object"),
-    (CONFIG, ("registered_name",), "os>system", 2, "of class 'RoformerV2Backbone'"),
-    (CONFIG, ("registered_name",), [], 2, "of class 'RoformerV2Backbone'"),
-    (CONFIG, (), nested(50_000), 2, NO_JSON),
-    (TOKENIZER, ("registered_name",), "os>system", 2, NO_TOKENIZER),
-    (TOKENIZER, ("config", "lowercase"), [1], 2, NO_TOKENIZER),
-    (TOKENIZER, ("config", "split"), SYSTEM, 2, "split must be True"),
-    (TOKENIZER, (), nested(50_000), 2, NO_JSON),
-]
 CASES = [
-    *(
-        ("convert p y", keras_hub(name, *keys, value=value), code, message)
-        for name, keys, value, code, message in _KERAS_HUB
-    ),
     *(
         ("convert p y", preset(name, *keys, value=value), code, message)
         for name, keys, value, code, message in _JSON

@@ -331,18 +331,9 @@ def test_tensorflow_does_not_tell_whether_it_computes_with_onednn():
     assert not any("mkl" in name.lower() or "onednn" in name.lower() for name in names)
 
 
-def test_keras_hub_makes_a_tokenizer_as_a_layer():
-    hub = pytest.importorskip("keras_hub")
-    preprocessor = hub.models.TextClassifierPreprocessor
-    text = inspect.getsource(preprocessor._add_missing_kwargs)
-    assert "load_tokenizer" in text
-    loader = inspect.getsource(hub.src.utils.preset_utils.KerasPresetLoader)
-    assert "load_serialized_object(tokenizer_config" in loader
-
-
 # === Names that are used elsewhere ===
 
-FOREIGN = ("keras", "keras_hub", "tensorflow", "jax", "torch", "uvicorn")
+FOREIGN = ("keras", "tensorflow", "jax", "torch", "uvicorn")
 
 
 def is_foreign(cls):
@@ -391,7 +382,7 @@ def own_classes():
     """Classes of the package with a base of another library."""
     for file in PACKAGE.rglob("*.py"):
         # The last one changes which class Keras loads.
-        if file.stem in ("__main__", "reference_process", "keras_hub", "quirks"):
+        if file.stem in ("__main__", "reference_process", "quirks"):
             continue
         parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
         module = importlib.import_module(".".join(parts))

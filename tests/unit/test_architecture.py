@@ -22,7 +22,7 @@ LAYERS = (
     "distributed",
     "callbacks verbs",
     "bert4keras export training verification",
-    "keras_hub tasks",
+    "tasks",
     "models",
     "objectives",
     "fast_model generation search",
@@ -46,7 +46,6 @@ ALLOWED = {
     "tensorflow": """
         bert4keras/data_generator bert4keras/keras_functions bert4keras/train_functions
         compiled data/adapters data/generators fast_model inference
-        keras_hub
         layers/fused layers/long_attention models/initializers optimizers
         export/runtime quirks
         tasks/adversarial verification/reference_process

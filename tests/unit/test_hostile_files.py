@@ -53,11 +53,6 @@ def test_names_to_download(tmp_path, monkeypatch, capsys):
     assert unrefused_rows(rows, tmp_path, monkeypatch, capsys) == []
 
 
-def test_the_preset_of_keras_hub_that_is_changed_is_right(tmp_path, cli):
-    write_folder(tmp_path, presets.keras_hub("config.json", "name", value="x"))
-    assert "2 x 32 x 4 heads" in cli("inspect", tmp_path / "p")
-
-
 def test_presets_of_tasks_and_of_encoder_decoders(tmp_path):
     wrong = []
     for kind in ("task", "pair"):
