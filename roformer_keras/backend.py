@@ -21,12 +21,10 @@ import lazy_loader
 from roformer_keras import quirks
 from roformer_keras.errors import BackendError
 from roformer_keras.extras import is_installed, is_optional, missing_extra
-from roformer_keras.other_names import explain_name
+from roformer_keras.other_names import explain_name, explain_withdrawn
 
 # In the order of preference, where the user has chosen none.
 BACKENDS = ("tensorflow", "jax", "torch")
-# It does not train, so it is only taken where the user has chosen it.
-_INFERENCE_BACKEND = "openvino"
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 # What TensorFlow writes of devices and instruction sets before it reads its log level.
 _REMARK = re.compile(
@@ -135,7 +133,9 @@ def choose_backend() -> str:
     """
     chosen = os.environ.get("KERAS_BACKEND")
     name = chosen or _configured()
-    if name in (*BACKENDS, _INFERENCE_BACKEND) and not is_installed(name):
+    if chosen == "openvino":
+        raise BackendError(explain_withdrawn("KERAS_BACKEND=openvino"))
+    if name in BACKENDS and not is_installed(name):
         others = [other for other in BACKENDS if is_installed(other)]
         if chosen:
             way_out = f"run: pip install 'roformer-keras[{name}]'"

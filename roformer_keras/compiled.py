@@ -13,21 +13,11 @@ from roformer_keras.processes import refuse_forked_process
 from roformer_keras.types import Shape
 
 
-def refuse_backend_without_training() -> None:
-    """Raises BackendError where Keras runs on a backend that does not train."""
-    if keras.backend.backend() == "openvino":
-        raise BackendError(
-            "Keras does not train on openvino: set KERAS_BACKEND to tensorflow, jax or "
-            "torch"
-        )
-
-
 class Compiled:
     """A function of tensors that reads a model's weights, compiled.
 
-    TensorFlow traces it, JAX jits it, PyTorch runs it as it is, and OpenVINO compiles
-    it. Weights are read at each call, so a trained model needs no new compilation; only
-    OpenVINO, which does not train, compiles again for new ones.
+    TensorFlow traces it, JAX jits it, and PyTorch runs it as it is. Weights are read at
+    each call, so a trained model needs no new compilation.
 
     Args:
         function: of nested tensors, written in `keras.ops`; returns nested tensors.
@@ -62,7 +52,6 @@ class Compiled:
             "tensorflow": _in_tensorflow,
             "jax": _in_jax,
             "torch": _in_torch,
-            "openvino": _in_openvino,
         }
         backend = keras.backend.backend()
         if backend not in make:
@@ -155,66 +144,6 @@ def _in_torch(compiled, function):
         arguments = keras.tree.map_structure(keras.ops.convert_to_tensor, arguments)
         with torch.no_grad():
             return function(*arguments)
-
-    return call
-
-
-def _in_openvino(compiled, function):
-    import ml_dtypes
-    import openvino
-    from openvino import opset16
-
-    core = quirks.openvino_backend()
-
-    # Kinds of arguments -> a program and the structure of its outputs.
-    kept: dict[str, tuple] = {}
-    # Weights are constants of a program, and assigning one makes a new value.
-    values: list = []
-
-    def call(*arguments):
-        nonlocal values
-        now = [weight.value for weight in compiled._weights]
-        if any(new is not old for new, old in zip(now, values, strict=False)):
-            kept.clear()
-        values = now
-        arrays = [
-            keras.ops.convert_to_numpy(array) for array in keras.tree.flatten(arguments)
-        ]
-        key = str([(array.dtype, array.ndim) for array in arrays])
-        if key not in kept:
-            kept[key] = build(arguments, arrays)
-        program, structure = kept[key]
-        results = iter(program(arrays).to_tuple())
-        return keras.tree.map_structure(
-            lambda dtype: dtype and tensor(next(results), dtype), structure
-        )
-
-    def tensor(array, dtype):
-        # NumPy knows no bfloat16: OpenVINO hands its bits over as float16.
-        is_bfloat16 = dtype == "bfloat16"
-        return keras.ops.convert_to_tensor(
-            array.view(ml_dtypes.bfloat16) if is_bfloat16 else array
-        )
-
-    def build(arguments, arrays):
-        parameters = [
-            opset16.parameter([-1] * array.ndim, core.OPENVINO_DTYPES[str(array.dtype)])
-            for array in arrays
-        ]
-        symbols = [core.OpenVINOKerasTensor(one.output(0)) for one in parameters]
-        outputs = function(*keras.tree.pack_sequence_as(arguments, symbols))
-        # Masks that a model lacks are None.
-        structure = keras.tree.map_structure(
-            lambda one: None if one is None else str(one.dtype), outputs
-        )
-        flat = [one for one in keras.tree.flatten(outputs) if one is not None]
-        results = [opset16.result(one.output) for one in flat]
-        model = openvino.Model(results, parameters)
-        # By default it computes in bfloat16 wherever the processor can.
-        types = {one.get_element_type() for one in model.outputs}
-        dtype = "bf16" if openvino.Type.bf16 in types else "f32"
-        options = {"INFERENCE_PRECISION_HINT": dtype}
-        return openvino.compile_model(model, "CPU", options), structure
 
     return call
 

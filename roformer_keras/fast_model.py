@@ -135,19 +135,6 @@ class FastModel(keras.Model):
         is_graph = self._is_graph_of_tensorflow()
         return fused() if is_graph else contextlib.nullcontext()
 
-    @property
-    def supports_jit(self) -> bool:
-        """As in Keras. On OpenVINO, Keras's own programs may compute in bfloat16.
-
-        If this is false there, `predict` and `evaluate` call the model, which computes
-        in its own type.
-        """
-        return self._supports_jit and keras.backend.backend() != "openvino"
-
-    @supports_jit.setter
-    def supports_jit(self, value: bool) -> None:
-        self._supports_jit = value
-
     # === The functions of Keras's loops ===
 
     def make_predict_function(self, force: bool = False) -> Any:
@@ -209,10 +196,8 @@ def _has_no_mask(mask):
 
 
 def _is_outside_graph(inputs):
-    """True if TensorFlow or OpenVINO computes numbers here, operation by operation."""
+    """True if TensorFlow computes numbers here, operation by operation."""
     flat = keras.tree.flatten(inputs)
-    if keras.backend.backend() == "openvino":
-        return all(isinstance(x, np.ndarray) for x in flat)
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf

@@ -298,16 +298,6 @@ def has_onednn() -> bool:
         return False
 
 
-def openvino_backend() -> Any:
-    """Keras's module for OpenVINO: types, and tensors that stand for a graph's.
-
-    Keras: `ops` take nothing else, and compile no function.
-    """
-    from keras.src.backend.openvino import core
-
-    return core
-
-
 def torch_version(tensor: Any) -> tuple[int, int]:
     """Address of a tensor of PyTorch, and how often it was written to in place.
 

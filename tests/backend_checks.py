@@ -50,7 +50,6 @@ from roformer_keras import (
     RoFormerTokenClassifier,
     layers,
 )
-from roformer_keras.compiled import refuse_backend_without_training
 from roformer_keras.errors import BackendError
 from roformer_keras.export.model import export_model
 from roformer_keras.export.runtime import ServedEncoder
@@ -166,7 +165,6 @@ def check_layers_and_optimizers_equal_bert4keras():
 
 def check_long_texts():
     """Attention without stored scores equals that with them, with its gradients."""
-    refuse_backend_without_training()
     x = np.random.default_rng(0).normal(size=(2, 37, 16)).astype("float32")
     y = np.random.default_rng(1).normal(size=(2, 37, 16)).astype("float32")
     for mask in (None, layers.causal_mask(37), np.arange(37)[None, None, None] < 30):
@@ -209,8 +207,6 @@ def _check_dropout_in_blocks(x):
 
 def check_linear_attention():
     """Layers of each kind learn, and a model of one of them writes."""
-    # Keras says in its own words that OpenVINO trains nothing.
-    refuse_backend_without_training()
     for kind in ("linear", "performer"):
         assert_pieces_are_the_whole(kind)
     model = RoFormerCausalLM.from_preset(
@@ -452,10 +448,6 @@ def main():
     warnings.simplefilter("error")
     # Keras's own variables and PyTorch's tensors, with NumPy 2.
     warnings.filterwarnings("ignore", message="__array__ implementation")
-    # Keras says that OpenVINO trains nothing, of layers that Keras has quantized.
-    warnings.filterwarnings(
-        "ignore", message=r".*\n*.*`custom_gradient` for the openvino"
-    )
     passed = {}
     for name, check in list(globals().items()):
         name = name.removeprefix("check_")

@@ -38,8 +38,8 @@ LEFT_OUT = {
     "notebook": "with TensorFlow",
     "test": "for developers",
 }
-# What smoke tests need. OpenVINO, with scipy, is the lightest backend of Keras.
-_FOR_SMOKE = ("pytest", "hypothesis", "openvino", "scipy")
+# What smoke tests need. JAX is the lightest backend of Keras.
+_FOR_SMOKE = ("pytest", "hypothesis", "jax")
 _METADATA = "Metadata-Version: 2.1\nName: roformer-keras\nVersion: 0\n"
 _PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-m", "not weekly")
 _FIGURES = """
@@ -242,7 +242,7 @@ def run_smoke(python: Path, words: Iterable[str]) -> None:
     """Runs a smoke test in an environment; raises CalledProcessError."""
     paths = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
-    environment["KERAS_BACKEND"] = "openvino"
+    environment["KERAS_BACKEND"] = "jax"
     subprocess.run(
         [str(python), *words],
         cwd=ROOT,

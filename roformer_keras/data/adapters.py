@@ -14,7 +14,6 @@ import keras
 import numpy as np
 
 from roformer_keras import quirks
-from roformer_keras.compiled import refuse_backend_without_training
 from roformer_keras.data.devices import uneven_batches
 from roformer_keras.data.generators import DataAdapter, as_batches, without_tuning
 
@@ -95,13 +94,8 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
     Args:
         method: of a Keras model.
         arguments, options: positional and keyword arguments of it.
-
-    Raises:
-        BackendError: the method is `fit`, and Keras runs on OpenVINO.
     """
     is_fit = method.__name__ == "fit"
-    if is_fit:
-        refuse_backend_without_training()
     if _is_left_to_keras(method.__self__, options):
         with uneven_batches():
             return method(*arguments, **options)

@@ -161,17 +161,12 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
 
 
 def check_backend(format: str) -> None:
-    """Raises BackendError where Keras's backend cannot write or check a format.
+    """Raises BackendError where Keras's backend cannot write a format.
 
     Args:
         format: as in `export_model`.
     """
     backend = keras.backend.backend()
-    if backend == "openvino":
-        raise BackendError(
-            f"an export is compared with Keras, which runs on {backend} too: set "
-            "KERAS_BACKEND to tensorflow, jax or torch"
-        )
     if format == "saved_model" and backend != "tensorflow":
         raise BackendError(
             "a SavedModel is written on the TensorFlow backend, and Keras runs on "

@@ -21,17 +21,13 @@ Networks = Mapping[str, Callable[[Any], None]]
 
 
 def engine_of_writing(engine: str) -> str:
-    """The engine for the steps of texts; `"openvino"` where Keras runs on that.
+    """The engine for the steps of texts.
 
     Raises:
         ConfigurationError: there is no such engine.
     """
     check_choice("engine", engine, ENGINES)
-    # Exported models need no Keras.
-    import keras
-
-    runs_on_openvino = keras.backend.backend() == "openvino"
-    return "openvino" if engine in ("auto", "keras") and runs_on_openvino else engine
+    return engine
 
 
 def make_decoder(

@@ -32,7 +32,6 @@ from typing import Any, ClassVar
 
 import keras
 
-from roformer_keras.compiled import refuse_backend_without_training
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.training.folder import (
     LOG,
@@ -100,9 +99,7 @@ class ResumableRun:
             SourceError: a file cannot be read, or is not what it should be.
             OutputError: the folder holds another training, or cannot be written to;
                 what was saved before stays whole.
-            BackendError: Keras runs on OpenVINO, which does not train.
         """
-        refuse_backend_without_training()
         team = self.team
         with locked(self.folder) if team.is_first else contextlib.nullcontext():
             metadata = self.settings.describe()

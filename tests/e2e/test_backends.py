@@ -20,7 +20,6 @@ COLUMNS = {
     "tensorflow": "TensorFlow",
     "jax": "JAX",
     "torch": "PyTorch",
-    "openvino": "OpenVINO",
 }
 # What the page says of each check.
 FEATURES = {

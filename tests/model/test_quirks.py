@@ -287,19 +287,6 @@ print(client.blocking_key_value_get("key", 1000))
 values = [getattr(jax.distributed, name) for name in dir(jax.distributed)]
 print(any(value is client for value in values))
 """
-ON_OPENVINO = """
-import keras, numpy as np, openvino
-from openvino import opset16
-from roformer_keras import quirks
-
-graph = opset16.parameter([1], np.float32)
-try:
-    keras.ops.exp(graph)
-except Exception:
-    print("refused")
-core = quirks.openvino_backend()
-print(type(keras.ops.exp(core.OpenVINOKerasTensor(graph.output(0)))).__name__)
-"""
 
 
 def run(code, backend, **variables):
@@ -316,12 +303,6 @@ def test_jax_refuses_an_odd_last_batch():
 @pytest.mark.slow
 def test_jax_does_not_give_its_store():
     assert run(CLIENT, "jax") == ["value", "False"]
-
-
-@pytest.mark.slow
-def test_operations_refuse_a_graph_of_openvino():
-    pytest.importorskip("openvino")
-    assert run(ON_OPENVINO, "openvino") == ["refused", "OpenVINOKerasTensor"]
 
 
 def test_tensorflow_does_not_tell_whether_it_computes_with_onednn():

@@ -14,12 +14,17 @@ EVERY = "tensorflow jax torch openvino"
 CHOICES = (
     (EVERY, None, None, "tensorflow"),
     (EVERY, "jax", "torch", "jax"),
-    (EVERY, "openvino", None, "openvino"),
     (EVERY, None, "torch", "torch"),
     ("jax torch openvino", None, None, "jax"),
     ("torch", None, "jax", "torch"),
 )
 REFUSALS = (
+    (
+        EVERY,
+        "openvino",
+        "version 0.2 withdrew KERAS_BACKEND=openvino: set KERAS_BACKEND to tensorflow, "
+        "jax or torch, and use engine='openvino'",
+    ),
     (
         "openvino",
         None,

@@ -87,7 +87,6 @@ WORDS = {
     "both in float32": "都用 float32",
     "both in bfloat16": "都用 bfloat16",
     "bfloat16 against float32": "bfloat16 比 float32",
-    "`predict` on Keras's OpenVINO backend": "Keras 的 OpenVINO 后端上的 `predict`",
     "`model(ids)` of the short text": "短文本的 `model(ids)`",
     # Loading and converting.
     "from its folder": "从文件夹加载",
