@@ -8,8 +8,7 @@ import numpy as np
 
 from roformer_keras import quirks
 from roformer_keras.checks import check_choice
-from roformer_keras.data.adapters import call_without_wait
-from roformer_keras.data.devices import uneven_batches
+from roformer_keras.data.adapters import call_without_wait, uneven_batches
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import Structure, for_any_shape, inference_of
 from roformer_keras.layers.fused import fused

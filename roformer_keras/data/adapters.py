@@ -6,16 +6,17 @@ is deleted: a call lasts until 70, 150, 310, 630, 1,270 or 2,550 ms. Without tun
 there is no such thread. docs/performance.md says how this was measured.
 """
 
+import contextlib
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from roformer_keras import quirks
-from roformer_keras.data.devices import uneven_batches
 from roformer_keras.data.generators import DataAdapter, as_batches, without_tuning
+from roformer_keras.errors import ConfigurationError
 
 # None where Keras has other names: data goes to it as it is, and waits.
 _KERAS = quirks.data_adapters()
@@ -181,3 +182,69 @@ def _is_left_to_keras(model, options):
         or has_strategy(model)
         or keras.distribution.distribution()
     )
+
+
+def refuse_strategy(model: keras.Model) -> None:
+    """Refuses to train on texts under `tf.distribute`.
+
+    Its devices clip gradients, and weigh rows and tokens, each for itself: on odd or
+    padded batches the numbers are others than those of one device.
+
+    Args:
+        model: that is to be trained or evaluated.
+
+    Raises:
+        ConfigurationError: the model was made, or is used, in the scope of a strategy.
+    """
+    if has_strategy(model):
+        raise ConfigurationError(
+            f"{type(model).__name__} does not learn texts under tf.distribute, whose "
+            "devices weigh their rows and clip their gradients each for itself",
+            hint="use keras.distribution.DataParallel on the backend JAX, see "
+            "docs/several-devices.md; ids are trained as Keras does",
+        )
+
+
+# === Devices of `keras.distribution` ===
+
+
+class WholeBatches(keras.distribution.DataParallel):
+    """`DataParallel` of several processes that are each given every batch whole.
+
+    Each device computes its own rows of a batch. What a batch holds, and what is drawn
+    for it, do not depend on how many processes there are.
+    """
+
+    def __init__(self):
+        super().__init__(auto_shard_dataset=False)
+
+
+def uneven_batches() -> contextlib.AbstractContextManager:
+    """While it lasts, JAX computes a batch that it cannot split equally, whole.
+
+    Results equal those of one device. Other backends are not affected, nor are programs
+    without a distribution, nor several processes that are each given a part of a batch.
+    """
+    if keras.backend.backend() != "jax" or keras.distribution.distribution() is None:
+        return contextlib.nullcontext()
+    return quirks.distributing_batches(_distribute)
+
+
+def _distribute(
+    original: Callable, batch: Any, layout: Any, *args: Any, **kwargs: Any
+) -> Any:
+    import jax
+
+    sharding = getattr(layout, "backend_layout", layout)
+    is_whole = isinstance(keras.distribution.distribution(), WholeBatches)
+    has_whole = is_whole or jax.process_count() == 1
+    if has_whole and isinstance(sharding, jax.sharding.NamedSharding):
+        try:
+            sharding.shard_shape(batch.shape)
+        except ValueError:
+            whole = jax.sharding.PartitionSpec()
+            layout = sharding = jax.sharding.NamedSharding(sharding.mesh, whole)
+    if is_whole:
+        rows = np.asarray(batch)
+        return jax.make_array_from_callback(rows.shape, sharding, rows.__getitem__)
+    return original(batch, layout, *args, **kwargs)

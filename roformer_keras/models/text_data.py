@@ -8,12 +8,12 @@ import keras
 import numpy as np
 
 from roformer_keras.checks import check_integer
+from roformer_keras.data.adapters import refuse_strategy
 from roformer_keras.data.batches import MappedDataset, NumberedBatches, TextBatches
 from roformer_keras.data.datasets import check_container, is_ready, labelled_texts
 from roformer_keras.data.rows import draw_validation
 from roformer_keras.data.tables import is_table
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.models.distribution import refuse_strategy
 
 
 @dataclasses.dataclass(frozen=True)

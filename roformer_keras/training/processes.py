@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import keras
 
 from roformer_keras import quirks
-from roformer_keras.data.devices import WholeBatches
+from roformer_keras.data.adapters import WholeBatches
 from roformer_keras.errors import BackendError, ConfigurationError, ProcessError
 from roformer_keras.training.process_settings import Processes
 

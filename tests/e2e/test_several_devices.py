@@ -12,8 +12,7 @@ PAGE = TESTS.parent / "docs" / "several-devices.md"
 CODE = """
 import sys
 from pathlib import Path
-import docs_blocks, model_parallel, uneven_batches
-model_parallel.main()
+import docs_blocks, uneven_batches
 uneven_batches.main()
 docs_blocks.run_page(Path(sys.argv[1]))
 """
@@ -30,10 +29,6 @@ def shown(tmp_path_factory):
         "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=4",
     }
     return output_of("-c", CODE, PAGE, cwd=tmp_path_factory.mktemp("page"), **variables)
-
-
-def test_devices_share_the_weights_of_a_wide_model(shown):
-    assert 'model parallel: ["after"' in shown
 
 
 def test_devices_share_an_odd_last_batch(shown):

@@ -32,7 +32,7 @@ LAYERS = (
     "hub layers",
     "compiled config io optimizers",
     "schedules",
-    "backend checks deprecation losses processes",
+    "backend checks losses processes",
     "extras",
     "errors other_names progress quirks registry types",
 )
@@ -53,7 +53,7 @@ ALLOWED = {
     "tf_keras": "verification/reference_process",
     "bert4keras": "verification/reference_process",
     "jax": """
-        compiled data/devices layers/long_attention quirks tasks/adversarial
+        compiled data/adapters layers/long_attention quirks tasks/adversarial
         training/processes
     """,
     "torch": "compiled tasks/adversarial verification/reference_process",
