@@ -148,9 +148,6 @@ def find_separator(lines: Iterable[tuple[int, str]], kind: str, path: str) -> st
         lines: as in `split_rows`; they are read again by each loop.
         kind: `".csv"`, `".tsv"` or `".txt"`.
         path: of the file, for errors.
-
-    Raises:
-        SourceError: a quoted cell goes over lines that are rows by themselves too.
     """
     if kind != ".csv":
         return "\t" if kind == ".tsv" and _has_quoted_cells(lines, path) else PLAIN
@@ -194,23 +191,8 @@ def _has_quoted_cells(lines, path):
                 *(file_name(path), first),
             )
             return False
-        if len(record) > 1:
-            _check_record(record, row, first, path)
         has_quotes, record, quotes, size = True, [], 0, 0
     return has_quotes and not record
-
-
-def _check_record(record, row, line, path):
-    (cells,) = csv.reader([row.replace("\r", " ").replace("\n", " ")], delimiter="\t")
-    if {text.count("\t") + 1 for text in record} == {len(cells)}:
-        raise SourceError(
-            f"the quote in {place_line(line, path)} closes {len(record) - 1} lines "
-            "below, and each of these lines is a row by itself too",
-            hint=Hint(
-                "write it as .csv if it is one cell; {format:'txt'} takes quotes as "
-                "characters"
-            ),
-        )
 
 
 # === Headers and columns ===
@@ -576,7 +558,8 @@ _LONGEST_NAME, _FEW_ROWS = 40, 20
 # What is in sentences, and in no name.
 _SENTENCE = re.compile("[，。！？；…]")
 _NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?", re.IGNORECASE)
+_TAGS = r"(O|[BIMESLUW][-_]\S+)"
 _NO_NAME = re.compile(
-    rf"|{_NUMBER.pattern}|[\[{{].*|.*,.*|(O|[BIMES][-_]\S+)(\s+(O|[BIMES][-_]\S+))*",
+    rf"|{_NUMBER.pattern}|[\[{{].*|.*,.*|{_TAGS}(\s+{_TAGS})*",
     re.IGNORECASE | re.DOTALL,
 )

@@ -22,9 +22,19 @@ from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.io.budget import memory_of
 
 _LOGGER = logging.getLogger(__name__)
-_TAG = re.compile(r"([BIOMES])(?:[-_](.+))?", re.IGNORECASE | re.DOTALL)
-# The first characters of scripts that have no blanks between words.
-_FIRST_CHINESE = "\u2e80"
+_TAG = re.compile(r"([BIOMESLUW])(?:[-_](.+))?", re.IGNORECASE | re.DOTALL)
+# Letters of BILOU and BMEWO by those of BIOES.
+_LETTERS = {"L": "E", "U": "S", "W": "S"}
+# Tags of schemes that are not read: a letter and a label, in either order.
+_OTHER_SCHEMES = (
+    re.compile(r"(?P<letter>[A-Z])[-_:./|](?P<label>.+)", re.IGNORECASE | re.DOTALL),
+    re.compile(r"(?P<label>.+)[-_:./|](?P<letter>[A-Z])", re.IGNORECASE | re.DOTALL),
+)
+# Chinese and Japanese characters and punctuation: no blanks stand between their words.
+_UNSPACED = re.compile(
+    "[\u2e80-\u312f\u3190-\ua4cf\uf900-\ufaff\ufe10-\ufe1f\ufe30-\ufe6f"
+    "\uff00-\uff9f\uffe0-\uffef\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
+)
 
 
 # === Lists ===
@@ -68,17 +78,23 @@ class TokenTags:
 
 
 def join_tokens(tokens: Sequence[str]) -> str:
-    """The text of tokens, without blanks if one is Chinese, or all are characters."""
+    """The text of tokens, with blanks between words of scripts that have blanks."""
     pairs = zip(tokens, _blanks(tokens), strict=True)
     return "".join(" " * blank + token for token, blank in pairs)
 
 
 def _blanks(tokens):
     """True for each token with a blank before it."""
-    is_joined = all(len(token) == 1 for token in tokens) or any(
-        character >= _FIRST_CHINESE for token in tokens for character in token
+    # Without a word of several characters, a row is split into characters.
+    has_words = any(
+        len(token) > 1 and any(map(str.isalnum, token)) and not _UNSPACED.search(token)
+        for token in tokens
     )
-    return [bool(place) and not is_joined for place in range(len(tokens))]
+    pairs = itertools.pairwise(["", *tokens])
+    return [
+        has_words and bool(before) and not _UNSPACED.search(before[-1:] + token[:1])
+        for before, token in pairs
+    ]
 
 
 def token_tags(tokens: Any, label: Any) -> Any:
@@ -113,8 +129,23 @@ def row_tokens(row: Any) -> list | None:
 
 
 def are_plain(names: Iterable[str]) -> bool:
-    """True if names of tags are labels: one has no letter of BIO, BIOES or BMES."""
-    return any(not _is_of_scheme(_TAG.fullmatch(name)) for name in names)
+    """True if names of tags are labels: one has no letter of a scheme.
+
+    Raises:
+        ConfigurationError: a label has several letters of another scheme.
+    """
+    names = list(names)
+    if all(_is_of_scheme(_TAG.fullmatch(name)) for name in names):
+        return False
+    for scheme in _OTHER_SCHEMES:
+        counts = Counter(m["label"] for m in map(scheme.fullmatch, names) if m)
+        label = max(counts, key=counts.__getitem__, default="")
+        if counts[label] > 1:
+            raise ConfigurationError(
+                "tags must be labels, or O and a letter of BIO, BIOES, BMES or BILOU "
+                f"before each label, such as B-{label}, got {', '.join(names)}"
+            )
+    return True
 
 
 def _is_of_scheme(match):
@@ -122,7 +153,7 @@ def _is_of_scheme(match):
 
 
 def name_tags(tags: Iterable, names: Sequence[str] = ()) -> list[str]:
-    """Tags as str, with a large letter and `-` before the label: `b_LOC` is `B-LOC`.
+    """Tags as str, in letters of BIOES: `b_LOC` is `B-LOC`, `L-LOC` is `E-LOC`.
 
     Plain tags, which are labels themselves, stay what they are.
 
@@ -146,7 +177,9 @@ def name_tags(tags: Iterable, names: Sequence[str] = ()) -> list[str]:
             tag = names[int(tag)]
         match = _TAG.fullmatch(tag)
         if match is not None and _is_of_scheme(match) and not is_plain:
-            tag = match[1].upper() + (f"-{match[2]}" if match[2] else "")
+            letter = match[1].upper()
+            letter = _LETTERS.get(letter, letter)
+            tag = f"{letter}-{match[2]}" if match[2] else letter
         names_found.append(tag)
     return names_found
 

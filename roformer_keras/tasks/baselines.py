@@ -16,6 +16,7 @@ from roformer_keras.checks import is_integer
 from roformer_keras.extras import import_extra
 from roformer_keras.tasks.measures import nearest_rows
 from roformer_keras.tasks.span_labels import Span, spans_of_tags
+from roformer_keras.text.characters import lower_in_place
 
 # Rows whose nearest neighbour is searched, for each of which all rows are read.
 _MAX_QUERIES = 2000
@@ -376,7 +377,7 @@ class CharacterTriples(CharacterTags):
         spans = []
         for (text,), triples in zip(texts, expected, strict=True):
             places = {
-                (text.lower().find(entity), len(entity), f"{predicate}/{role}")
+                (lower_in_place(text).find(entity), len(entity), f"{predicate}/{role}")
                 for *entities, predicate in triples
                 for role, entity in enumerate(entities)
             }
@@ -386,7 +387,11 @@ class CharacterTriples(CharacterTags):
     def answer(self, learned, texts):
         return [
             [
-                (subject.text.lower(), entity.text.lower(), subject.label[:-2])
+                (
+                    lower_in_place(subject.text),
+                    lower_in_place(entity.text),
+                    subject.label[:-2],
+                )
                 for subject in spans
                 for entity in spans
                 if subject.label.endswith("/0")

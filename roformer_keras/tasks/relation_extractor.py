@@ -23,6 +23,7 @@ from roformer_keras.tasks.span_labels import Span
 from roformer_keras.tasks.span_tasks import SpanFiles, TextTokens, checked_labels
 from roformer_keras.tasks.spans import SpanRows, padded_spans
 from roformer_keras.tasks.task import TextTask
+from roformer_keras.text.characters import lower_in_place
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import TensorLike, Texts, Verbose
 
@@ -351,7 +352,7 @@ def as_triples(
             )
         subject, predicate, entity = map(str.strip, triple)
         for part in (subject, entity):
-            if _lower(part) not in _lower(text):
+            if lower_in_place(part) not in lower_in_place(text):
                 raise ConfigurationError(
                     f"a subject or object must be in its text, got {part!r:.40}",
                     row=row,
@@ -371,19 +372,14 @@ def _triple(label):
     return label.get("subject"), label.get("predicate"), entity
 
 
-def _lower(text):
-    """Small letters, as many as there are characters."""
-    return "".join(low if len(low := one.lower()) == 1 else one for one in text)
-
-
 def _compared(subject, predicate, entity):
     """A relation as `SpanMeasure` compares it, with its label last."""
-    return _lower(subject), _lower(entity), predicate
+    return lower_in_place(subject), lower_in_place(entity), predicate
 
 
 def _tokens_of(entity, rows, row):
     """First and last token of the first place of an entity as whole tokens, or None."""
-    text, entity = _lower(rows.texts[row][0]), _lower(entity)
+    text, entity = lower_in_place(rows.texts[row][0]), lower_in_place(entity)
     start = text.find(entity)
     while start >= 0:
         tokens = rows.tokens_of(row, start, start + len(entity))

@@ -144,12 +144,13 @@ def _is_blank(character):
 def spans_of_tags(
     tags: Iterable, row: int | None = None, names: Sequence[str] = ()
 ) -> list[tuple[int, int, str]]:
-    """Spans of tags in BIO, BIOES or BMES: `O`, or a letter, `-` or `_` and a label.
+    """Spans of tags in BIO, BIOES, BMES or BILOU: `O`, or a letter, `-` and a label.
 
-    Letters may be small, and tags numbers of `names`. B begins a span, I and M are
-    inside, E ends it, S is one by itself. Another letter than B that follows no span of
-    its label begins one, as it does for `seqeval`. Where `names` are plain, without
-    such letters, a tag is the label, and neighbours with one tag are one span.
+    Letters may be small, `-` may be `_`, and tags numbers of `names`. B begins a span,
+    I and M are inside, E and L end it, S, U and W are one by itself. Another letter
+    than B that follows no span of its label begins one, as it does for `seqeval`.
+    Where `names` are plain, without such letters, a tag is the label, and neighbours
+    with one tag are one span.
     """
     spans, start, label = [], 0, None
     is_plain = are_plain(names)
@@ -165,8 +166,8 @@ def spans_of_tags(
             raise ConfigurationError(
                 f"a tag must be O, or one of {', '.join(names)}, got {tag!r}"
                 if is_plain
-                else "a tag must be O, or one of B, I, M, E and S with a label, such "
-                f"as B-PER; got {tag!r}",
+                else "a tag must be O, or a letter of BIO, BIOES, BMES or BILOU with a "
+                f"label, such as B-PER; got {tag!r}",
                 row=row,
             )
         if label is not None and (kind in "BOS" or name != label):

@@ -84,7 +84,7 @@ def offsets_of(tokenizer, text: str) -> np.ndarray:
 
 
 # Letters of a span's tokens -> the same, and what stands in for it in other schemes.
-_LETTERS = {"S": "SBIME", "B": "BISME", "I": "IMBES", "E": "EIMBS"}
+_LETTERS = {"S": "SBEIM", "B": "BISME", "I": "IMBES", "E": "EIMBS"}
 
 
 @functools.lru_cache(maxsize=4096)

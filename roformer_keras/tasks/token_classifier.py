@@ -37,9 +37,9 @@ class RoFormerTokenClassifier(SpanTask):
         crf_rate: float above 0. Learning rate of the field's transitions, relative to
             other weights; see `ConditionalRandomField`.
         tags: sequence of str. All tags by number, where they are not those of BIO in
-            the order of `labels`: `O` and a letter with a label, as in BIOES and BMES;
-            or plain labels, such as parts of speech, where neighbouring tokens with one
-            tag are one span.
+            the order of `labels`: `O` and a letter with a label, as in BIOES, BMES and
+            BILOU; or plain labels, such as parts of speech, where neighbouring tokens
+            with one tag are one span.
         kwargs: as in `keras.Model`, such as `name`.
 
     Labels of a text are spans `(start, end, label)` in characters, dicts of these, or a

@@ -47,6 +47,11 @@ class _Spacing(dict):
 SPACING = _Spacing()
 
 
+def lower_in_place(text: str) -> str:
+    """The text in lower case, of the same length."""
+    return "".join(low if len(low := one.lower()) == 1 else one for one in text)
+
+
 def normalise(text):
     """Lower case, decomposed (NFD), without combining marks."""
     text = unicodedata.normalize("NFD", text.lower())

@@ -24,7 +24,7 @@ from roformer_keras.training.finetuning_data import read_data
 
 NAN = float("nan")
 NO_SPAN, OUTSIDE = "a span must be (start, end, label),", "a span must lie in its text"
-NO_TAG = "a tag must be O, or one of B, I, M, E"
+NO_TAG = "a tag must be O, or a letter of BIO, BIOES"
 SPANS = [
     *((value, "labels of a text must be a list") for value in (3, None, "甲")),
     *(

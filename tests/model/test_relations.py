@@ -47,6 +47,16 @@ def test_labels_in_any_form():
     assert files.find_names([expected, [("甲", "乙", "丙")]], {}) == ["乙", "作者"]
 
 
+def test_letters_that_become_two_in_lower_case():
+    text = "İİ甲写了Abc"
+    triples = [[("甲", "作者", "aBC")]] * 2
+    files = RoFormerRelationExtractor.files_class(None)
+    expected = files.expected_answers([(text,)] * 2, triples)
+    (baseline,) = files.baselines(1)
+    learned = baseline.fit([(text,)] * 2, expected)
+    assert baseline.answer(learned, [("甲写Abc",)])[0] == [("甲", "abc", "作者")]
+
+
 def test_labels_that_are_none():
     for labels, message in (
         ("静夜思", "must be a list of relations, got '静夜思' in row 7"),

@@ -60,7 +60,7 @@ def test_labels_that_are_none():
         ([{"start": 2, "end": 4}], "must be"),
         ([(4, 6, "LOC")], r"hold more than blanks, got 4 to 6, ' \\u3000' in row 7"),
         (["O", "O"], "got 2 tags for 6 characters in row 7"),
-        (["B", *"OOOOO"], "a tag must be O, or one of B, .* got 'B' in row 7"),
+        (["B", *"OOOOO"], "a tag must be O, or a letter .* got 'B' in row 7"),
         (["O-LOC", *"OOOOO"], "got 'O-LOC'"),
     ):
         with pytest.raises(ConfigurationError, match=message):
@@ -134,6 +134,37 @@ def test_plain_tags_of_tokens_and_other_schemes():
     ):
         with pytest.raises(ConfigurationError, match=message):
             RoFormerTokenClassifier.from_preset(CHARACTER, **options)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    ["O B I", "O I E", "O B I E S", "B M E S O", "O B I L U", "O B M E W", "o u l b i"],
+)
+def test_schemes_in_every_way(scheme, tmp_path):
+    letters = scheme.split()
+    tags = [
+        tag
+        for letter in letters
+        for tag in ([letter] if letter in "Oo" else [f"{letter}-A", f"{letter}_B"])
+    ]
+    text, spans = "她在北京大学", [(0, 1, "A"), (1, 4, "B"), (4, 6, "A")]
+    model = RoFormerTokenClassifier.from_preset(CHARACTER, tags=tags, num_layers=1)
+    assert model.labels == ["A", "B"]
+    numbers = model.make_targets([spans], model.make_rows([(text,)]))[0][1:-1].tolist()
+    names = [tags[number] for number in numbers]
+    (tmp_path / "x.bio").write_text("".join(map("{} {}\n".format, text, names)))
+    words = TokenTags(tuple(text), tuple(names))
+    file = read_table(tmp_path / "x.bio", 1, has_tokens=True).labels[0]
+    for labels in (numbers, names, words, " ".join(names).split(), file):
+        assert as_spans(labels, text, None, tags) == spans
+
+
+@pytest.mark.parametrize("tags", ["O A-B A-I", "O B:A I:A", "O F-A X-A", "b/A i/A o"])
+def test_tags_of_other_schemes_are_refused(tags):
+    with pytest.raises(
+        ConfigurationError, match="before each label, such as B-A, got "
+    ):
+        RoFormerTokenClassifier.from_preset(CHARACTER, tags=tags.split())
 
 
 @pytest.mark.parametrize("source", [CHARACTER, WORD], ids=lambda path: path.stem)

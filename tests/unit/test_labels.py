@@ -184,7 +184,7 @@ def test_spans_in_every_form():
         ([[cmeee]], "a span must be (start, end"),
         ([{"LOC": [[2, 3]]}], "spans in an object must be"),
         ([[0, 0, 1, 2]], "a tag that is a number must be one with a name, got 0"),
-        ([["O", "O", "BLOC", "O"]], "a tag must be O, or one of B, I, M, E and S"),
+        ([["O", "O", "BLOC", "O"]], "a tag must be O, or a letter of BIO"),
     ]
     assert unparsed(lambda value: as_spans(value, TEXT, None), *groups) == []
 
@@ -198,9 +198,30 @@ def test_tokens_of_a_text():
             "in New York",
             [(3, 6, "L"), (7, 11, "L")],
         ),
-        (["我", "爱", "New", "York"], "O O B-L E-L", "我爱NewYork", [(2, 9, "L")]),
+        (["我", "爱", "New", "York"], "O O B-L E-L", "我爱New York", [(2, 10, "L")]),
         (["A", "B", "1"], "B-L I-L O", "AB1", [(0, 2, "L")]),
+        (["I", "love", "New", "York", "😀"], "O O B-L L-L O", None, [(7, 15, "L")]),
+        (["a", "ﬁne", "New", "\ufffd"], "O O U-L O", None, [(6, 9, "L")]),
+        (
+            ["나는", "뉴욕", "，", "Seoul"],
+            "O W-L O O",
+            "나는 뉴욕，Seoul",
+            [(3, 5, "L")],
+        ),
+        (
+            ["我", "在", "K", "T", "V", "❤️"],
+            "O O B-L M-L E-L O",
+            "我在KTV❤️",
+            [(2, 5, "L")],
+        ),
+        (
+            ["他", "说", "“", "Hi", "”", "。"],
+            "O O O S-L O O",
+            "他说“ Hi ”。",
+            [(4, 6, "L")],
+        ),
     ):
+        text = text or " ".join(tokens)
         assert join_tokens(tokens) == text
         label = token_tags(tokens, tags.split())
         assert as_spans(label, text, None) == spans
