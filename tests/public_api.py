@@ -76,7 +76,7 @@ def load(folder: Path) -> None:
     assert_type(backbone, RoFormerBackbone)
     assert_type(backbone.freeze(layers=6), int)
     assert_type(backbone.enable_lora(8), int)
-    assert_type(backbone.load_lora("adapter"), int)
+    assert_type(backbone.load_lora("adapter.safetensors"), int)
     backbone.save_to_preset(folder, overwrite=True)
     assert_type(RoFormerSim.from_preset(folder), RoFormerSim)
     assert_type(RoFormerSeq2Seq.from_preset(folder), RoFormerSeq2Seq)

@@ -195,7 +195,7 @@ def write(model, format, folder):
     elif format == "weights.h5":
         model.save_weights(path := folder / "model.weights.h5")
     elif format == "lora":
-        path = folder / "adapter"
+        path = folder / "adapter.safetensors"
         model.save_lora(path)
     elif format == "saved_model":
         path = folder / "export"

@@ -5,7 +5,7 @@ the variables of the environment that set them.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,9 +19,6 @@ from roformer_keras.errors import (
 )
 from roformer_keras.extras import import_extra
 from roformer_keras.io.sources import (
-    ADAPTER_CONFIG,
-    ADAPTER_HEAD,
-    ADAPTER_WEIGHTS,
     HUGGINGFACE_PATHS,
     PRESET_BASELINES,
     PRESET_FILES,
@@ -57,16 +54,6 @@ def fetch(source: str) -> Path:
         DownloadError: it cannot be fetched; says why.
         ConfigurationError: huggingface_hub is not installed; names the extra.
     """
-    return _fetch(source, _SMALL, _WEIGHTS)
-
-
-def fetch_adapter(source: str) -> Path:
-    """The folder of an adapter of PEFT on the Hub; arguments and errors of `fetch`."""
-    return _fetch(source, (ADAPTER_CONFIG, ADAPTER_HEAD), ADAPTER_WEIGHTS)
-
-
-def _fetch(source: str, small: Sequence[str], weights: Sequence[str]) -> Path:
-    """Fetches small files, and the first of the weights that is there."""
     match = _NAME.fullmatch(source.removeprefix(PREFIX))
     if match is None:
         raise SourceError(
@@ -74,9 +61,9 @@ def _fetch(source: str, small: Sequence[str], weights: Sequence[str]) -> Path:
             f"{PREFIX}owner/name@revision, got {source[:80]!r}"
         )
     hub = import_extra("huggingface_hub", f"a source at {PREFIX}")
-    for name in weights:
+    for name in _WEIGHTS:
         stem, _, extension = name.partition(".")
-        patterns = [*small, name, f"{name}.index.json", f"{stem}-*-of-*.{extension}"]
+        patterns = [*_SMALL, name, f"{name}.index.json", f"{stem}-*-of-*.{extension}"]
         reason = f"{source} cannot be fetched"
         with _errors_of_hub(DownloadError, reason):
             folder = Path(
@@ -87,7 +74,7 @@ def _fetch(source: str, small: Sequence[str], weights: Sequence[str]) -> Path:
         if any((folder / file).exists() for file in (name, f"{name}.index.json")):
             return folder
     raise SourceError(
-        f"{source} holds no weights: none of {', '.join(weights)}, whole or in shards"
+        f"{source} holds no weights: none of {', '.join(_WEIGHTS)}, whole or in shards"
     )
 
 

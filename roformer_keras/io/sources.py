@@ -72,11 +72,7 @@ HUGGINGFACE_PATHS = frozenset(
 )
 # Modules of that library without settings; their folders are empty, or hold a note.
 SENTENCE_FOLDERS = frozenset(("2_Normalize", "3_Normalize", "4_Normalize"))
-# A folder of PEFT: its configuration, and its weights in the order of preference.
-ADAPTER_CONFIG = "adapter_config.json"
-ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
-# A head that no class of Transformers has, next to them.
-ADAPTER_HEAD = "head.safetensors"
+_ADAPTER = "adapter_config.json"
 _HUGGINGFACE_SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.\w+)")
 _COMPANIONS = {"bert_config": "bert_config.json", "vocabulary": "vocab.txt"}
 _WANTED = (
@@ -302,6 +298,11 @@ def _choose(tree) -> _Candidate:
             "which it was made, or run it by ServedEncoder, ServedGenerator or "
             "load_exported of roformer_keras.export; one of export --generator is a "
             "source of generate and serve"
+        )
+    if _ADAPTER in names:
+        raise SourceError(
+            f"{tree.label} holds an adapter of PEFT, which is no checkpoint",
+            hint="merge it by PEFT's merge_and_unload, then convert the merged model",
         )
     held = f"{_some(zips)}; {tree.advice}" if zips else _some(names)
     raise SourceError(f"no checkpoint in {tree.label}: it holds {held}; {_WANTED}")

@@ -10,25 +10,36 @@ Call them on the compiled model, not on the backbone inside it, for that.
 """
 
 import contextlib
+import functools
 import itertools
+import json
 import math
 import os
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from roformer_keras import quirks
-from roformer_keras.checks import as_names, check_integer, check_number, check_path
-from roformer_keras.conversion.peft import (
-    BACKBONE,
-    Adapter,
-    read_adapter,
-    write_adapter,
+from roformer_keras.checks import (
+    as_names,
+    check_instance,
+    check_integer,
+    check_number,
+    check_path,
 )
-from roformer_keras.conversion.weights import weight_table
-from roformer_keras.errors import CheckpointError, ConfigurationError
-from roformer_keras.models.adapter_head import head_fields, matched_head
+from roformer_keras.errors import (
+    CheckpointError,
+    ConfigurationError,
+    errors_at,
+)
+from roformer_keras.io.atomic import replacing
+from roformer_keras.io.blob import Blob, unreadable
+from roformer_keras.io.json_file import parse_json
+from roformer_keras.io.safetensors_file import open_safetensors
 from roformer_keras.models.paths import backbone_of, layers_by_path, weights_by_path
 from roformer_keras.models.quantization import quantized_variables
 
@@ -138,6 +149,15 @@ def enable_lora(
     Source: Hu et al. 2021, arXiv:2106.09685.
     """
     backbone = backbone_of(model)
+    targets = _check_lora(model, rank, alpha, targets)
+    with _changes(model):
+        _add_factors(backbone, rank, alpha, targets)
+    return trainable_count(model)
+
+
+def _check_lora(model, rank, alpha, targets):
+    """The names of the targets, if LoRA can be enabled with these arguments."""
+    backbone = backbone_of(model)
     targets = as_names("targets", targets)
     known = _targets(backbone)
     unknown = [name for name in targets if name not in known]
@@ -157,9 +177,7 @@ def enable_lora(
         raise ConfigurationError(
             "LoRA has nothing to train in frozen blocks: call model.unfreeze() first"
         )
-    with _changes(model):
-        _add_factors(backbone, rank, alpha, targets)
-    return trainable_count(model)
+    return targets
 
 
 def merge_lora(model: Any) -> int:
@@ -184,122 +202,154 @@ def merge_lora(model: Any) -> int:
     return trainable_count(model)
 
 
-def save_lora(
-    model: Any,
-    folder: str | os.PathLike,
-    *,
-    base: str | None = None,
-    overwrite: bool = False,
-) -> None:
-    """Writes the additions of LoRA as an adapter of Hugging Face's PEFT.
+def save_lora(model: Any, path: str | os.PathLike, *, overwrite: bool = False) -> None:
+    """Writes the additions of LoRA, and the head, to one safetensors file.
 
-    `peft.PeftModel.from_pretrained(model, folder)` adds them to the model of
-    Transformers that `convert --format huggingface` writes, and `load_lora` to a
-    model here. The folder has the head too, which is trained with the additions:
-    one that Transformers has as `modules_to_save`, others in `head.safetensors`,
-    which PEFT does not read.
+    The weights under the additions are not in it: `load_lora` adds them to the model
+    that they were trained on. The head is in the file because it is trained with them.
 
     Args:
-        folder: path. It appears complete, or not at all.
-        base: str. The folder or repository of the model without the additions, for
-            readers that load that too.
-        overwrite: bool. Whether an existing folder may be replaced.
+        path: a name that ends in `.safetensors`. The file appears complete, or not at
+            all.
+        overwrite: bool. Whether an existing file may be replaced.
 
     Raises:
-        ConfigurationError: LoRA is not enabled.
-        OutputError: the folder exists, or cannot be written.
+        ConfigurationError: LoRA is not enabled, or the name has another ending.
+        OutputError: the file exists, or cannot be written.
     """
-    backbone = backbone_of(model)
-    layers = _lora_layers(backbone)
-    if not layers:
+    from safetensors.numpy import save_file
+
+    state = trainable_state(backbone_of(model))
+    if not isinstance(state, dict) or state["lora"] is None:
         raise ConfigurationError(
             "there is no LoRA to save: model.enable_lora(rank) enables it"
         )
-    factors = {
-        name: tuple(
-            keras.ops.convert_to_numpy(factor).T
-            for factor in (layer.lora_kernel_a, layer.lora_kernel_b)
+    check_path("path", path)
+    if not os.fsdecode(path).endswith(".safetensors"):
+        raise ConfigurationError(
+            "an adapter is one file whose name ends in .safetensors, got "
+            f"{os.fsdecode(path)[:80]!r}"
         )
-        for name, (_, layer) in _layers_of_transformers(backbone).items()
-        if layer.lora_enabled
+    lora = state["lora"]
+    slots = _factor_slots(model, lora["rank"], lora["targets"]) | _head_slots(model)
+    tensors = {
+        name: np.ascontiguousarray(keras.ops.convert_to_numpy(variable()))
+        for name, (_, variable) in slots.items()
     }
-    first = layers[0]
-    adapter = Adapter(first.lora_rank, first.lora_alpha, factors, **head_fields(model))
-    prefix = "" if backbone is model else "roformer."
-    write_adapter(folder, adapter, prefix, base, overwrite)
+    content = {"lora": lora, "model": type(model).__name__}
+    content["options"] = model.preset_options()
+    metadata = {"roformer_keras": json.dumps(content, ensure_ascii=False)}
+    with replacing(path, overwrite) as partial:
+        save_file(tensors, partial, metadata)
 
 
-def load_lora(
-    model: Any, folder: str | os.PathLike, *, labels: Sequence[str] | None = None
-) -> int:
-    """Enables LoRA with the additions of an adapter of Hugging Face's PEFT.
+def load_lora(model: Any, path: str | os.PathLike) -> int:
+    """Enables LoRA with the additions that `save_lora` wrote.
 
-    Outputs are those with the additions. They can be trained on, or merged by
-    `merge_lora`. A head in the adapter takes the place of this model's, and additions
-    to it are added to its kernels, which are trained whole; those of another kind of
-    model are left out, with a warning.
+    Outputs are those with the additions. They can be trained further, or merged by
+    `merge_lora`. The head in the file takes the place of this model's; that of another
+    kind of model is left out, with a warning.
 
     Args:
-        folder: path of what `save_lora` or PEFT's `save_pretrained` wrote, or
-            `hf://owner/name`.
-        labels: names of the classes or tags in the adapter's order, which is
-            `id2label` of the model that it was trained on. An adapter of PEFT does not
-            have them; needed if this model's have names.
+        path: a file that `save_lora` wrote.
+
+    Returns:
+        int. Parameters that are trained.
 
     Raises:
-        DownloadError: it cannot be fetched; says why.
         CheckpointError: a tensor is missing, unexpected or mis-shaped.
-        ConfigurationError: the adapter is no LoRA of these layers, or was trained
-            with other labels; or LoRA is enabled already, or every block is frozen.
-        SourceError: a file is missing or cannot be read.
+        ConfigurationError: the file is no adapter of this package, or was trained with
+            other labels; or LoRA is enabled already, or every block is frozen.
+        SourceError: the file is missing or cannot be read.
     """
-    check_path("folder", folder)
-    backbone = backbone_of(model)
-    adapter = read_adapter(folder)
-    known = _layers_of_transformers(backbone)
-    additions = {
-        name: factors
-        for name, factors in adapter.factors.items()
-        if name.startswith(BACKBONE)
-    }
-    for name, factors in additions.items():
-        if name not in known:
+    check_path("path", path)
+    label = os.fsdecode(path)
+    content, tensors = _read_adapter(label)
+    with errors_at(label):
+        lora, options = content.get("lora"), content.get("options")
+        check_instance("lora", lora, dict)
+        check_instance("options", options, dict)
+        rank, alpha = lora.get("rank"), lora.get("alpha")
+        targets = _check_lora(model, rank, alpha, lora.get("targets"))
+    factors, head = _factor_slots(model, rank, targets), {}
+    if content.get("model") == type(model).__name__:
+        model.check_saved_options(options, label)
+        head = _head_slots(model)
+    elif others := sorted(name for name in tensors if "/lora_" not in name):
+        warnings.warn(
+            f"{label}: the head of {content.get('model')} is left out, {others[0]} "
+            f"among it, because the model is a {type(model).__name__}; the additions "
+            "are whole",
+            stacklevel=2,
+        )
+        tensors = {name: tensors[name] for name in tensors if name not in others}
+    slots = factors | head
+    for name in sorted(slots.keys() | tensors.keys()):
+        shape = tensors[name].shape if name in tensors else "none"
+        expected = slots[name][0] if name in slots else "none"
+        if shape != expected:
             raise CheckpointError(
-                f"{folder}: {name[:80]} must be a dense layer of this model, such "
-                f"as {next(iter(known))}"
+                f"{label}: {name[:80]} must have the shape of this model, {expected}, "
+                f"got {shape}: load the model that the adapter was trained on"
             )
-        layer = known[name][1]
-        rows, columns = layer.input_spec.axes[-1], layer.units
-        if (factors[0].shape[1], factors[1].shape[0]) != (rows, columns):
-            raise CheckpointError(
-                f"{folder}: {name} has factors for {factors[0].shape[1]} inputs "
-                f"and {factors[1].shape[0]} outputs, and here it has {rows} and "
-                f"{columns}: load the model that the adapter was trained on"
-            )
-    head = matched_head(model, adapter, os.fspath(folder), labels)
-    targets = dict.fromkeys(known[name][0] for name in additions)
-    # Where a block has no addition, B stays zero.
-    count = model.enable_lora(adapter.rank, adapter.alpha, list(targets))
-    for name, (down, up) in additions.items():
-        layer = known[name][1]
-        layer.lora_kernel_a.assign(down.T)
-        layer.lora_kernel_b.assign(up.T)
-    for variable, value in head:
-        variable.assign(value)
+    count = model.enable_lora(rank, alpha, targets)
+    for name, (_, variable) in slots.items():
+        variable().assign(tensors[name])
     return count
 
 
-def _layers_of_transformers(backbone):
-    """Name in an encoder of Transformers -> name in `LORA_TARGETS`, and the layer."""
-    names = {
-        row.path: row.huggingface.removeprefix("roformer.").removesuffix(".weight")
-        for row in weight_table(backbone.config, ())
-    }
+def _read_adapter(label):
+    """The description in an adapter, and its arrays by name."""
+    if os.path.isdir(label):
+        raise ConfigurationError(
+            f"an adapter must be a file that save_lora wrote, got the folder {label}",
+            hint="merge an adapter of PEFT by its merge_and_unload, then convert the "
+            "model; load a folder of version 0.1 with that version, and merge_lora",
+        )
+    with contextlib.ExitStack() as stack:
+        try:
+            blob = Blob.of_file(Path(label))
+        except OSError as error:
+            raise unreadable(label, error) from error
+        stored, metadata = open_safetensors(blob, stack)
+        if "roformer_keras" not in metadata:
+            raise ConfigurationError(
+                f"{label} must be an adapter that save_lora wrote, got other tensors",
+                hint="merge an adapter of PEFT by its merge_and_unload, then convert "
+                "the model",
+            )
+        content = parse_json(metadata["roformer_keras"], label)
+        with errors_at(label):
+            check_instance("the description of an adapter", content, dict)
+        return content, {
+            name: tensor.read_weight(f"{label}: {name[:80]}")
+            for name, tensor in stored.items()
+        }
+
+
+def _factor_slots(model, rank, targets):
+    """Name of a factor in an adapter -> its shape, and a function of its variable."""
+    backbone = backbone_of(model)
     paths = {id(layer): path for path, layer in layers_by_path(backbone).items()}
+    slots: dict[str, tuple] = {}
+    for layer in itertools.chain(*(_targets(backbone)[name] for name in targets)):
+        shapes = {"a": (layer.input_spec.axes[-1], rank), "b": (rank, layer.units)}
+        for letter, shape in shapes.items():
+            variable = functools.partial(getattr, layer, f"lora_kernel_{letter}")
+            slots[f"{paths[id(layer)]}/lora_{letter}"] = shape, variable
+    return slots
+
+
+def _head_slots(model):
+    """Name of a weight of the head -> its shape, and a function of its variable."""
+    variables = weights_by_path(model)
     return {
-        names[f"{paths[id(layer)]}/kernel"]: (name, layer)
-        for name, layers in _targets(backbone).items()
-        for layer in layers
+        row.path: (
+            tuple(variables[row.path].shape),
+            lambda row=row: variables[row.path],
+        )
+        for row in model._weight_rows()
+        if row.head in ("mlm", "task")
     }
 
 

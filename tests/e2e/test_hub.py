@@ -9,8 +9,8 @@ from huggingface_folders import FOLDER
 from sources import assert_same, assert_same_weights, tensors_of
 
 import roformer_keras
-from roformer_keras import RoFormerBackbone, RoFormerTextClassifier
-from roformer_keras.errors import DownloadError, OutputError, SourceError
+from roformer_keras import RoFormerTextClassifier
+from roformer_keras.errors import OutputError
 
 constants = pytest.importorskip("huggingface_hub.constants")
 NEW = f"hf://{OWNER}/new"
@@ -167,23 +167,3 @@ def test_a_task_in_memory_is_uploaded_answers_and_is_measured(server, run, tmp_p
     assert answers[0] == answers[1]
     assert any("baselines.json" in line for line in server.requests)
     assert json.loads(run("evaluate", there, rows, "--json"))["rows"] == 2
-
-
-def test_an_adapter_on_the_hub_is_loaded(server, tmp_path):
-    model = RoFormerBackbone.from_preset(CHARACTER)
-    model.enable_lora(2)
-    for weight in model.trainable_weights:
-        weight.assign(weight + 0.1)
-    model.save_lora(tmp_path / "adapter")
-    adapter = {**files_of(tmp_path / "adapter"), "other": b"x"}
-    server.repositories[f"{OWNER}/new"] = adapter
-    server.repositories[f"{OWNER}/model"] = files_of(FOLDER / "encoder")
-    other = RoFormerBackbone.from_preset(CHARACTER)
-    no_weights = "none of adapter_model.safetensors, adapter_model.bin"
-    with pytest.raises(SourceError, match=no_weights):
-        other.load_lora(f"hf://{OWNER}/model")
-    with pytest.raises(DownloadError, match=f"hf://{OWNER}/none cannot be fetched"):
-        other.load_lora(f"hf://{OWNER}/none")
-    other.load_lora(NEW)
-    assert_same_weights(other, model)
-    assert not any(line.endswith(("/other", ".bin")) for line in server.requests)

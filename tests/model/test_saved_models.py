@@ -1,6 +1,6 @@
 """Saved models equal the trained ones, in every format, for every reader."""
 
-import shutil
+import json
 import zipfile
 
 import keras
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from allpairspy import AllPairs
 from common import CHARACTER, GPT
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from saved_models import CELLS, CLASSES, FORMATS, READERS, STATES, wrong_cells
 
@@ -22,7 +23,14 @@ from roformer_keras import (
     convert,
     load_model,
 )
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.errors import (
+    CheckpointError,
+    ConfigurationError,
+    OutputError,
+    RoFormerError,
+    SourceError,
+)
+from roformer_keras.models import lora
 from roformer_keras.models.embedding import embed
 
 # What takes long to write, or says little.
@@ -134,27 +142,101 @@ def test_lora_of_the_head_itself_is_in_the_kernel(tmp_path):
 
 @pytest.fixture(scope="module")
 def adapter(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("adapter") / "adapter"
+    path = tmp_path_factory.mktemp("adapter") / "adapter.safetensors"
     model = classifier()
     model.enable_lora(2)
-    model.save_lora(folder)
-    return folder
+    for layer in lora._lora_layers(model.backbone):
+        layer.lora_kernel_b.assign(layer.lora_kernel_b + 0.1)
+    model.save_lora(path)
+    return path
 
 
 def test_an_adapter_is_for_the_labels_that_it_was_trained_with(adapter, tmp_path):
     model = classifier("好", "差")
     with pytest.raises(ConfigurationError, match="was saved with classes="):
         model.load_lora(adapter)
-    with pytest.raises(CheckpointError, match=r"shape \(3, 32\) .* got \(2, 32\)"):
+    with pytest.raises(ConfigurationError, match="was saved with num_classes=2"):
         classifier("差", "好", "中").load_lora(adapter)
-    # As PEFT saves it again: without what this package knows of the labels.
-    folder = shutil.copytree(adapter, tmp_path / "again")
-    path = folder / "adapter_model.safetensors"
-    save_file(load_file(path), path)
-    with pytest.raises(ConfigurationError, match="does not say in which order"):
-        model.load_lora(folder)
     # Nothing was changed by any.
     assert not any("lora" in weight.path for weight in model.weights)
+
+
+def test_an_adapter_gives_the_outputs_of_its_model(adapter):
+    model, again = classifier(), classifier()
+    trained = model.load_lora(adapter)
+    assert trained == lora.trainable_count(model)
+    assert len(adapter.read_bytes()) < 20_000
+    again.load_lora(adapter)
+    again.merge_lora()
+    texts = ["今天天气", "北京"]
+    np.testing.assert_allclose(
+        model.predict(texts, engine="keras"),
+        again.predict(texts, engine="keras"),
+        atol=1e-5,
+    )
+    plain = classifier().predict(texts, engine="keras")
+    assert np.abs(model.predict(texts, engine="keras") - plain).max() > 1e-3
+
+
+def drop(tensors, content):
+    tensors.popitem()
+
+
+def reshape(tensors, content):
+    name = max(tensors)
+    tensors[name] = tensors[name][:-1]
+
+
+def add(tensors, content):
+    tensors["more"] = np.zeros(2, "float32")
+
+
+def describe(value):
+    return lambda tensors, content: content.update(lora=value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (drop, "must have the shape of this model"),
+        (reshape, "must have the shape of this model"),
+        (add, "more must have the shape of this model, none"),
+        (describe(None), "lora must be"),
+        (describe({"rank": 0, "alpha": 1, "targets": ["query"]}), "rank must be"),
+        (describe({"rank": 2, "alpha": 1, "targets": ["x"]}), "targets must be of"),
+        (lambda tensors, content: content.update(options=[]), "options must be"),
+    ],
+)
+def test_a_changed_adapter_is_refused(change, message, adapter, tmp_path):
+    with safe_open(adapter, "numpy") as file:
+        content = json.loads(file.metadata()["roformer_keras"])
+    tensors = load_file(adapter)
+    change(tensors, content)
+    path = tmp_path / "changed.safetensors"
+    save_file(tensors, path, {"roformer_keras": json.dumps(content)})
+    model = classifier()
+    with pytest.raises(RoFormerError, match=message):
+        model.load_lora(path)
+    assert not any("lora" in weight.path for weight in model.weights)
+
+
+def test_what_is_no_adapter_is_refused(adapter, tmp_path):
+    model = classifier()
+    with pytest.raises(ConfigurationError, match="there is no LoRA to save"):
+        model.save_lora(tmp_path / "x.safetensors")
+    save_file({"x": np.zeros(2, "float32")}, tmp_path / "other.safetensors")
+    for name, kind, message in (
+        ("none.safetensors", SourceError, "none.safetensors"),
+        (".", ConfigurationError, "merge an adapter of PEFT"),
+        ("other.safetensors", ConfigurationError, "must be an adapter that save_lora"),
+    ):
+        with pytest.raises(kind, match=message):
+            model.load_lora(tmp_path / name)
+    model.load_lora(adapter)
+    with pytest.raises(ConfigurationError, match="whose name ends in"):
+        model.save_lora(tmp_path / "folder")
+    with pytest.raises(OutputError, match="exists"):
+        model.save_lora(adapter)
 
 
 @pytest.mark.parametrize(
@@ -236,8 +318,9 @@ def test_name_scopes_change_no_file(made, crf, tmp_path):
     for ours, theirs in zip(again.weights, plain.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     made(lambda: model.enable_lora(2))
-    made(lambda: model.save_lora(tmp_path / "adapter"))
-    made(lambda: load_model(tmp_path / "plain")).load_lora(tmp_path / "adapter")
+    adapter = tmp_path / "adapter.safetensors"
+    made(lambda: model.save_lora(adapter))
+    made(lambda: load_model(tmp_path / "plain")).load_lora(adapter)
     model.merge_lora()
     model.quantize("int8")
     model.save_to_preset(tmp_path / "int8")

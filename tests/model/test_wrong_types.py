@@ -105,8 +105,8 @@ def calls(folder):
             output,
             {"folder": "path", "tokenizer": "object"},
         ),
-        "save_lora": (sim.save_lora, output, {"folder": "path", "base": "path"}),
-        "load_lora": (sim.load_lora, output, {"folder": "path"}),
+        "save_lora": (sim.save_lora, {"path": "x.safetensors"}, {"path": "path"}),
+        "load_lora": (sim.load_lora, {"path": "x.safetensors"}, {"path": "path"}),
         "enable_lora": (
             sim.enable_lora,
             {"rank": 2},

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from roformer_keras.conversion.checkpoint import model_of
 from roformer_keras.conversion.convert import convert, prepare
-from roformer_keras.conversion.peft import read_adapter
 from roformer_keras.conversion.reader import open_checkpoint, read_tokenizer
 from roformer_keras.errors import RoFormerError
 from roformer_keras.generation.served import is_served_generator
@@ -79,13 +78,6 @@ def _convert(source, target):
     with open_checkpoint(made) as checkpoint:
         for name in checkpoint.tensors:
             checkpoint.weight(name)
-
-
-def _read_adapter(folder: Path):
-    adapter = read_adapter(folder)
-    for down, up in adapter.factors.values():
-        ranks = {down.shape[0], up.shape[1], adapter.rank}
-        expect(len(ranks) == 1, "factors have the rank", down.shape, up.shape)
 
 
 def _read_pickle(folder: Path):
@@ -184,7 +176,6 @@ TARGETS = {
     **_both("safetensors", _converted(".safetensors"), **_MADE),
     **_both("huggingface", lambda _: seeds.huggingface(), checksums=False),
     "pickle": Target(lambda _: seeds.pickles(), _read_pickle),
-    "adapter": Target(lambda _: seeds.adapters(), _read_adapter),
     "export": Target(lambda _: seeds.exports(), _open_export, needs_keras=True),
     **_both("preset", _presets("RoFormerBackbone", "RoFormerMaskedLM"), **_MADE),
     **_both("preset-task", _presets(*seeds.TASKS), **_MADE),

@@ -8,11 +8,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-import numpy as np
-
 from roformer_keras.conversion.convert import convert
-from roformer_keras.conversion.peft import Adapter, write_adapter
-from roformer_keras.io.sources import ADAPTER_CONFIG, EXPORT
+from roformer_keras.io.sources import EXPORT
 from tools import ROOT
 from tools.fuzz.formats import Files
 from tools.fuzz.worker import read_files
@@ -88,24 +85,6 @@ def pickles() -> list[Files]:
         source / name / "pytorch_model.bin" for name in ("masked-lm-bin", "causal-lm")
     ]
     return [{"x.bin": path.read_bytes()} for path in paths]
-
-
-def adapters() -> list[Files]:
-    """Folders of PEFT for two layers of an encoder, with and without `use_rslora`."""
-    random = np.random.default_rng(0)
-    layers = ("attention.self.query", "intermediate.dense")
-    factors = {
-        f"encoder.layer.0.{layer}": tuple(
-            random.normal(size=shape).astype("float32") for shape in ((2, 8), (8, 2))
-        )
-        for layer in layers
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder, "x")
-        write_adapter(target, Adapter(2, 4.0, factors), "roformer.", "someone/tiny")
-        files = read_files(target)
-    content = {**json.loads(files[ADAPTER_CONFIG]), "use_rslora": True, "bias": "none"}
-    return [files, {**files, ADAPTER_CONFIG: json.dumps(content).encode()}]
 
 
 def exports() -> list[Files]:
