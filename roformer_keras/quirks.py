@@ -100,6 +100,16 @@ def set_mask(tensor: Any, mask: Any) -> None:
     tensor._keras_mask = mask
 
 
+def is_sigmoid(output: Any) -> bool:
+    """True if Keras computes cross-entropies from the logits of a probability.
+
+    Keras on TensorFlow keeps the logits with the result of a sigmoid, and has no public
+    function that tells.
+    """
+    made_by = getattr(getattr(output, "op", None), "type", None)
+    return hasattr(output, "_keras_logits") or made_by == "Sigmoid"
+
+
 def called_in_training() -> bool | None:
     """The `training` of the model whose call is running; None outside of a call.
 

@@ -164,25 +164,7 @@ def align(tensor: Any, axes: list[int], ndim: int | None = None) -> Any:
     return ops.expand_dims(tensor, [i for i in range(ndim) if i not in target_axes])
 
 
-def reshape(tensor: Any, *args: Any) -> Any:
-    """`tensor` in another shape.
-
-    Args:
-        args: a shape; or pairs of a shape and the axis that it replaces, as in
-            `reshape(x, (heads, -1), 2)`.
-    """
-    if len(args) == 1:
-        return K.reshape(tensor, args[0])
-    parts = [[size] for size in ops.shape(tensor)]
-    for shape, axis in zip(args[::2], args[1::2], strict=True):
-        sizes = list(shape)
-        if -1 in sizes:
-            others = K.prod(tuple(size for size in sizes if size != -1))
-            sizes[sizes.index(-1)] = parts[axis][0] // others
-        parts[axis] = sizes
-    return ops.reshape(tensor, tuple(size for part in parts for size in part))
-
-
+reshape = K.reshape
 flatten = K.flatten
 
 
@@ -371,9 +353,7 @@ def piecewise_linear(t: Any, schedule: dict[int, float], from_zero: bool = True)
 # === What changes nothing on Keras 3 ===
 
 
-def symbolic(f: Any) -> Any:
-    """`f`."""
-    return f
+symbolic = K.symbolic
 
 
 def recompute_grad(call: Any) -> Any:

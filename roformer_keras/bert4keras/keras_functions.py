@@ -6,6 +6,7 @@ names and arguments follow Keras 2.
 
 # Functions here hide those of Python.
 import builtins
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,46 +16,71 @@ import numpy as np
 from keras import ops
 
 from roformer_keras import quirks
-from roformer_keras.bert4keras import train_functions as _training
+from roformer_keras.bert4keras.train_functions import function, gradients  # noqa: F401
 from roformer_keras.errors import ConfigurationError
 
-# Functions that are one operation of Keras 3: those of the same name, and others.
-_SAME = (
-    *("abs", "argmax", "argmin", "categorical_crossentropy", "clip", "cos", "elu"),
-    *("equal", "exp", "greater", "greater_equal", "hard_sigmoid", "less", "less_equal"),
-    *("log", "maximum", "minimum", "not_equal", "ones_like", "relu", "round"),
-    *("sigmoid", "sign", "sin", "softmax", "softplus", "softsign", "sqrt", "square"),
-    *("squeeze", "stack", "stop_gradient", "tan", "tanh", "tile", "transpose"),
-    "zeros_like",
-)
-_RENAMED = {
-    "bias_add": "add",
-    "identity": "copy",
-    "permute_dimensions": "transpose",
-    "pow": "power",
-    "repeat_elements": "repeat",
-    "reverse": "flip",
+
+def _same(names, arguments, **defaults):
+    """Rows of `_OPERATIONS` for functions that Keras 3 calls the same."""
+    return {name: (name, arguments, defaults) for name in names.split()}
+
+
+# K.name -> the operation of Keras 3, the arguments that Keras 2 requires, and the
+# defaults of the others. The operation takes them in this order; `name` is dropped.
+_OPERATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    **_same("abs cos exp log round sigmoid sign sin softplus softsign square", "x"),
+    **_same("tanh transpose", "x"),
+    **_same("equal greater greater_equal less less_equal not_equal", "x y"),
+    **_same("maximum minimum", "x y"),
+    **_same("all any max min std sum var", "x", axis=None, keepdims=False),
+    **_same("argmax argmin softmax", "x", axis=-1),
+    **_same("cumprod cumsum", "x", axis=0),
+    **_same("categorical_crossentropy", "target output", from_logits=False, axis=-1),
+    **_same("elu", "x", alpha=1.0),
+    **_same("expand_dims", "x", axis=-1),
+    **_same("logsumexp", "input_tensor", axis=None, keepdims=False, name=None),
+    **_same("ones_like zeros_like", "x", dtype=None, name=None),
+    **_same("squeeze", "x axis"),
+    **_same("tile", "x n"),
+    "identity": ("copy", "x", {"name": None}),
+    "permute_dimensions": ("transpose", "x pattern", {}),
+    "pow": ("power", "x a", {}),
+    "repeat_elements": ("repeat", "x rep axis", {}),
+    "reverse": ("flip", "x axes", {}),
 }
-_WITH_AXIS = {"cumprod": 0, "cumsum": 0, "expand_dims": -1}
-# Arguments of these functions -> those of the operation.
-_ARGUMENTS = {
-    "a": "x2",
-    "axes": "axis",
-    "bias": "x2",
-    "max_value": "x_max",
-    "min_value": "x_min",
-    "n": "repeats",
-    "pattern": "axes",
-    "rep": "repeats",
-    "y": "x2",
+# What replaces the functions of Keras 2 that are not here, where keras.ops has no
+# operation of the same name.
+_OTHER_WAYS = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), "keras.ops.conv"),
+    "conv2d_transpose": "keras.ops.conv_transpose",
+    "ctc_batch_cost": "keras.ops.ctc_loss",
+    "depthwise_conv2d": "keras.ops.depthwise_conv",
+    **dict.fromkeys(("foldl", "foldr"), "keras.ops.scan"),
+    "get_session": "K.function, or model.predict",
+    "in_test_phase": "K.in_train_phase with x and alt exchanged",
+    **dict.fromkeys(
+        ("learning_phase", "learning_phase_scope", "set_learning_phase"),
+        "the argument training of a layer's call, or K.in_train_phase",
+    ),
+    "moving_average_update": "K.update",
+    "name_scope": "keras.name_scope",
+    "normalize_batch_in_training": "keras.ops.moments and batch_normalization",
+    "placeholder": "keras.Input",
+    **dict.fromkeys(("pool2d", "pool3d"), "keras.ops.max_pool or average_pool"),
+    "print_tensor": "print, in a model compiled with run_eagerly=True",
+    "random_bernoulli": "K.random_binomial",
+    "resize_images": "keras.ops.image.resize",
+    "rnn": "keras.layers.RNN, or keras.ops.scan",
+    "separable_conv2d": "keras.ops.separable_conv",
+    **dict.fromkeys(("spatial_2d_padding", "spatial_3d_padding"), "keras.ops.pad"),
 }
-_REDUCTIONS = ("all", "any", "logsumexp", "max", "mean", "min", "prod", "std", "sum")
 
 
 def __getattr__(name: str) -> Any:
+    same = f"keras.ops.{name}" if hasattr(ops, name) else "https://keras.io/api/ops"
     raise AttributeError(
-        f"K.{name} is not covered by roformer_keras.bert4keras: use keras.ops, whose "
-        "functions take the same tensors (https://keras.io/api/ops)"
+        f"K.{name} is not covered by roformer_keras.bert4keras: use "
+        f"{_OTHER_WAYS.get(name, same)}; operations of Keras 3 take the same tensors"
     )
 
 
@@ -67,52 +93,38 @@ class Shape(tuple):
 
 
 def _tensor(x):
-    """A tensor of a number, an array, a shape or a tensor."""
-    if isinstance(x, Shape | tuple | list) and not isinstance(x, np.ndarray):
-        if builtins.all(isinstance(one, int | float) for one in x):
-            return ops.convert_to_tensor(x)
-        return ops.stack([ops.cast(one, "int32") for one in x])
-    return x
+    """A tensor of a number, an array, a shape, a list of tensors or a tensor."""
+    if isinstance(x, tuple | list) and (tensors := [t for t in x if is_tensor(t)]):
+        return ops.stack([ops.cast(item, dtype(tensors[0])) for item in x])
+    return x if hasattr(x, "dtype") else ops.convert_to_tensor(x)
 
 
-def _operation(name, operation):
-    function = getattr(ops, operation)
+def _operation(name, operation, required, defaults):
+    """The function `K.name`, with Keras 2's arguments."""
+    compute = getattr(ops, operation)
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature(
+        [
+            *(inspect.Parameter(argument, kind) for argument in required.split()),
+            *(inspect.Parameter(key, kind, default=defaults[key]) for key in defaults),
+        ]
+    )
 
     def call(*arguments: Any, **options: Any) -> Any:
-        if "x" in options:
-            arguments = (options.pop("x"), *arguments)
-        options.pop("name", None)
-        if name in _WITH_AXIS and len(arguments) < 2:
-            options.setdefault("axis", _WITH_AXIS[name])
-        options = {_ARGUMENTS.get(key, key): value for key, value in options.items()}
-        return function(*arguments, **options)
+        bound = signature.bind(*arguments, **options)
+        bound.apply_defaults()
+        bound.arguments.pop("name", None)
+        first, *others = bound.arguments.values()
+        others = [tuple(x) if isinstance(x, list) else x for x in others]
+        return compute(_tensor(first), *others)
 
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"`keras.ops.{operation}`."
+    call.__doc__ = f"`keras.ops.{operation}`, with the arguments of Keras 2."
+    vars(call)["__signature__"] = signature
     return call
 
 
-def _reduction(name):
-    function = getattr(ops, name)
-
-    def call(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        if name == "prod" and isinstance(x, tuple):
-            # Of sizes, which may be tensors.
-            return math.prod(x)
-        axis = tuple(axis) if isinstance(axis, list) else axis
-        x = _tensor(x)
-        if name in ("mean", "std") and dtype(x) == "bool":
-            x = ops.cast(x, keras.config.floatx())
-        return function(x, axis=axis, keepdims=keepdims)
-
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"`keras.ops.{name}`."
-    return call
-
-
-for _name in (*_SAME, *_RENAMED, *_WITH_AXIS):
-    globals()[_name] = _operation(_name, _RENAMED.get(_name, _name))
-globals().update({name: _reduction(name) for name in _REDUCTIONS})
+globals().update({name: _operation(name, *row) for name, row in _OPERATIONS.items()})
 
 # === Types and settings ===
 
@@ -177,9 +189,33 @@ def count_params(x: Any) -> int:
     return int(np.prod(x.shape))
 
 
-def reshape(x: Any, shape: Any) -> Any:
-    """`x` in another shape; a size may be a tensor or -1."""
-    return ops.reshape(x, _sizes(shape))
+def reshape(tensor: Any, *args: Any) -> Any:
+    """`tensor` in another shape.
+
+    Args:
+        args: a shape, whose sizes may be tensors or -1; or pairs of a shape and the
+            axis that it replaces, as in `reshape(x, (heads, -1), 2)`.
+    """
+    if len(args) == 1:
+        return _reshaped(tensor, _sizes(args[0]))
+    parts = [[size] for size in ops.shape(tensor)]
+    for shape, axis in zip(args[::2], args[1::2], strict=True):
+        sizes = list(shape)
+        if -1 in sizes and parts[axis][0] is not None:
+            others = math.prod(size for size in sizes if size != -1)
+            sizes[sizes.index(-1)] = parts[axis][0] // others
+        parts[axis] = sizes
+    return _reshaped(tensor, [size for part in parts for size in part])
+
+
+def _reshaped(x, sizes):
+    """`x` in another shape, where None is the unknown size of a symbolic tensor."""
+    sizes = list(sizes)
+    if None in sizes and -1 in sizes:
+        known = [size for size in x.shape if size is not None]
+        others = [size for size in sizes if size not in (None, -1)]
+        sizes[sizes.index(-1)] = math.prod(known) // math.prod(others)
+    return ops.reshape(x, tuple(-1 if size is None else size for size in sizes))
 
 
 def _sizes(shape):
@@ -196,12 +232,17 @@ def flatten(x: Any, start: int | None = None, end: int | None = None) -> Any:
     if start < 0:
         start += ndim(x)
     sizes = ops.shape(x)
-    return ops.reshape(x, (*sizes[:start], -1, *sizes[end:]))
+    return _reshaped(x, (*sizes[:start], -1, *sizes[end:]))
 
 
 def batch_flatten(x: Any) -> Any:
     """`x` with two axes, the first as it is."""
-    return ops.reshape(x, (ops.shape(x)[0], -1))
+    return flatten(x, 1)
+
+
+def stack(x: Sequence, axis: int = 0) -> Any:
+    """Tensors or numbers along a new axis."""
+    return ops.stack([_tensor(item) for item in x], axis)
 
 
 def concatenate(tensors: Sequence, axis: int = -1) -> Any:
@@ -235,15 +276,32 @@ def one_hot(indices: Any, num_classes: int) -> Any:
 
 
 def where(cond: Any, x: Any, y: Any) -> Any:
-    """`x` where `cond` is true, else `y`; all are broadcast."""
+    """`x` where `cond` is true, else `y`; all are broadcast. Two numbers are floats."""
+    if not (hasattr(x, "dtype") or hasattr(y, "dtype")):
+        x = cast_to_floatx(x)
     return ops.where(ops.cast(cond, "bool"), x, y)
 
 
 def switch(condition: Any, then_expression: Any, else_expression: Any) -> Any:
-    """One of two tensors, or of the results of two functions."""
-    if callable(then_expression):
+    """One of two tensors, or of the results of two functions.
+
+    Args:
+        condition: one number, or a tensor whose axes are the first of the results.
+    """
+    condition = ops.cast(condition, "bool")
+    if ndim(condition) == 0 and callable(then_expression) and callable(else_expression):
         return ops.cond(condition, then_expression, else_expression)
-    return ops.where(condition, then_expression, else_expression)
+    results = [x() if callable(x) else x for x in (then_expression, else_expression)]
+    if ndim(condition) > 1:
+        new_axes = (1,) * (ndim(results[0]) - ndim(condition))
+        condition = _reshaped(condition, (*ops.shape(condition), *new_axes))
+    return ops.where(condition, *results)
+
+
+def map_fn(fn: Callable, elems: Any, name: str | None = None, dtype: Any = None) -> Any:
+    """The results of a function of each element of the first axis."""
+    results = ops.map(fn, elems)
+    return results if dtype is None else ops.cast(results, dtype)
 
 
 # === New tensors and variables ===
@@ -254,7 +312,9 @@ def constant(
 ) -> Any:
     """A tensor of numbers, in the default float type unless given."""
     array = np.asarray(value, dtype=dtype or keras.config.floatx())
-    return ops.convert_to_tensor(array if shape is None else np.full(shape, array))
+    if shape is not None:
+        array = np.full(shape, array) if array.size == 1 else array.reshape(shape)
+    return ops.convert_to_tensor(array)
 
 
 def zeros(shape: Any, dtype: str | None = None, name: str | None = None) -> Any:
@@ -276,10 +336,11 @@ def eye(size: Any, dtype: str | None = None, name: str | None = None) -> Any:
 
 
 def arange(start: Any, stop: Any = None, step: int = 1, dtype: str = "int32") -> Any:
-    """Numbers from `start`, before `stop`."""
+    """Numbers from `start`, before `stop`; floats if one of them is a float."""
     if stop is None:
-        start, stop = 0, start
-    return ops.cast(ops.arange(start, stop, step), dtype)
+        start, stop = 0, start if ops.is_tensor(start) else builtins.max(start, 0)
+    numbers = ops.arange(start, stop, step)
+    return numbers if dtype == "int32" else ops.cast(numbers, dtype)
 
 
 def _random(name, **defaults):
@@ -368,6 +429,67 @@ def update_sub(x: Any, decrement: Any) -> Any:
 # === Computation ===
 
 
+def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """The mean; that of integers is an integer."""
+    x = _tensor(x)
+    averaged = ops.mean(x, tuple(axis) if isinstance(axis, list) else axis, keepdims)
+    return ops.cast(averaged, dtype(x)) if "int" in dtype(x) else averaged
+
+
+def prod(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """The product; that of a tuple of sizes is an int, if they are."""
+    if isinstance(x, tuple):
+        return math.prod(x)
+    axis = tuple(axis) if isinstance(axis, list) else axis
+    return ops.prod(_tensor(x), axis, keepdims)
+
+
+def clip(x: Any, min_value: Any, max_value: Any) -> Any:
+    """`x` between two values, each of which may be None."""
+    if min_value is None:
+        return ops.minimum(x, max_value)
+    x = ops.maximum(x, min_value)
+    return x if max_value is None else ops.minimum(x, ops.maximum(min_value, max_value))
+
+
+def sqrt(x: Any) -> Any:
+    """The square root; 0 of a negative number."""
+    return ops.sqrt(ops.maximum(x, 0))
+
+
+def relu(
+    x: Any, alpha: float = 0.0, max_value: float | None = None, threshold: float = 0.0
+) -> Any:
+    """`keras.activations.relu`, with the names of Keras 2."""
+    return keras.activations.relu(_tensor(x), alpha, max_value, threshold)
+
+
+def hard_sigmoid(x: Any) -> Any:
+    """`0.2 * x + 0.5`, between 0 and 1."""
+    return ops.clip(0.2 * _tensor(x) + 0.5, 0.0, 1.0)
+
+
+def stop_gradient(variables: Any) -> Any:
+    """A tensor that is a constant to gradients, or a list of them."""
+    if isinstance(variables, list | tuple):
+        return [ops.stop_gradient(x) for x in variables]
+    return ops.stop_gradient(variables)
+
+
+def bias_add(x: Any, bias: Any, data_format: str | None = None) -> Any:
+    """`x` with a bias of its channels, or one of its shape without the batch."""
+    if data_format == "channels_first":
+        *others, channels = ops.shape(bias)
+        # Keras 2 does not transpose the bias of a shape.
+        bias = _reshaped(bias, (channels, *(others or (1,) * (ndim(x) - 2))))
+    return ops.add(x, bias)
+
+
+def in_top_k(predictions: Any, targets: Any, k: int) -> Any:
+    """True where the score of a row's target is among its `k` greatest."""
+    return ops.in_top_k(targets, predictions, k)
+
+
 def l2_normalize(x: Any, axis: int | None = None) -> Any:
     """`x` divided by its length along an axis."""
     square = ops.sum(ops.square(x), axis=axis, keepdims=True)
@@ -387,12 +509,15 @@ def batch_dot(x: Any, y: Any, axes: Any = None) -> Any:
     """The product of two batches, row by row, as `keras.layers.Dot` computes it."""
     if axes is None:
         axes = (ndim(x) - 1, builtins.max(ndim(y) - 2, 1))
-    return keras.layers.Dot(axes=axes)([x, y])
+    # A name, so that automatic names of other layers do not change.
+    return keras.layers.Dot(axes=axes, name="batch_dot")([x, y])
 
 
-def dropout(x: Any, level: float, seed: int | None = None) -> Any:
+def dropout(
+    x: Any, level: float, noise_shape: Any = None, seed: int | None = None
+) -> Any:
     """`x` with a share of its elements set to 0, and the others scaled."""
-    return keras.random.dropout(x, level, seed=seed)
+    return keras.random.dropout(x, level, noise_shape, seed)
 
 
 def in_train_phase(x: Any, alt: Any, training: Any = None) -> Any:
@@ -416,87 +541,47 @@ def in_train_phase(x: Any, alt: Any, training: Any = None) -> Any:
 
 
 def sparse_categorical_crossentropy(
-    target: Any, output: Any, from_logits: bool = False, axis: int = -1
+    target: Any,
+    output: Any,
+    from_logits: bool = False,
+    axis: int = -1,
+    ignore_class: int | None = None,
 ) -> Any:
     """The cross-entropy of class numbers.
 
     Args:
         target: `(...)` or `(..., 1)`, of any number type.
         output: float `(..., classes)`: probabilities, or logits.
+        from_logits: whether they are logits.
+        axis: of the classes in `output`.
+        ignore_class: class number whose cross-entropy is 0.
 
     Returns:
         float `(...)`.
     """
-    target = ops.reshape(ops.cast(target, "int32"), ops.shape(output)[:-1])
-    return ops.sparse_categorical_crossentropy(target, output, from_logits, axis)
+    if axis not in (-1, ndim(output) - 1):
+        output = ops.moveaxis(output, axis, -1)
+    target = _reshaped(ops.cast(target, "int32"), ops.shape(output)[:-1])
+    if ignore_class is None:
+        return ops.sparse_categorical_crossentropy(target, output, from_logits)
+    counts = ops.not_equal(target, ignore_class)
+    target = ops.where(counts, target, 0)
+    losses = ops.sparse_categorical_crossentropy(target, output, from_logits)
+    return ops.where(counts, losses, 0)
 
 
 def binary_crossentropy(target: Any, output: Any, from_logits: bool = False) -> Any:
     """The cross-entropy of one class for each element."""
-    return ops.binary_crossentropy(ops.cast(target, output.dtype), output, from_logits)
+    target = ops.cast(target, output.dtype)
+    if from_logits or quirks.is_sigmoid(output):
+        return ops.binary_crossentropy(target, output, from_logits)
+    smallest = keras.config.epsilon()
+    output = ops.clip(output, smallest, 1 - smallest)
+    # Keras 2 adds epsilon once more.
+    missed = target * ops.log(output + smallest)
+    return -(missed + (1 - target) * ops.log(1 - output + smallest))
 
 
-def gradients(loss: Any, variables: Any) -> list:
-    """The gradients of a loss inside a graph of TensorFlow, as in a loss function.
-
-    Those of a table that rows are taken of have `values` and `indices`. Those of
-    `model.total_loss` are for `function`.
-
-    Raises:
-        ConfigurationError: Keras runs on another backend, where a gradient is of a
-            function; or TensorFlow executes eagerly, and keeps no graph.
-    """
-    if keras.config.backend() != "tensorflow":
-        raise ConfigurationError(
-            "K.gradients works on the TensorFlow backend only, and Keras runs on "
-            f"{keras.config.backend()}: set KERAS_BACKEND=tensorflow"
-        )
-    import tensorflow as tf
-
-    flat = variables if isinstance(variables, list | tuple) else [variables]
-    if isinstance(loss, _training.TotalLoss):
-        return [_training.Gradient(loss.model, variable) for variable in flat]
-    if tf.executing_eagerly():
-        raise ConfigurationError(
-            "K.gradients needs a graph, such as that of a loss in fit, and TensorFlow "
-            "executes eagerly: compile the model without run_eagerly, or use "
-            "tf.GradientTape"
-        )
-    flat = [x.value if isinstance(x, keras.Variable) else x for x in flat]
-    return tf.gradients(loss, flat)
-
-
-def function(
-    inputs: Sequence, outputs: Any, updates: Any = None, name: str | None = None
-) -> Callable:
-    """A function from arrays to arrays, of symbolic inputs and outputs of a model.
-
-    Args:
-        inputs: list of symbolic tensors; after those may be targets and weights.
-        outputs: symbolic tensor, or list of them, or of gradients of a model's loss.
-        updates: not covered.
-        name: not used.
-
-    Returns:
-        A function of a list of arrays that returns an array, or a list of them.
-
-    Raises:
-        ConfigurationError: `updates` is given.
-    """
-    if updates:
-        raise ConfigurationError(
-            "K.function takes no updates on Keras 3: assign in a layer's call"
-        )
-    flat = outputs if isinstance(outputs, list | tuple) else [outputs]
-    if builtins.all(isinstance(output, _training.Gradient) for output in flat):
-        return _training.gradients_function(flat)
-    inputs = [tensor for tensor in inputs if not isinstance(tensor, _training.Feed)]
-    model = keras.Model(inputs, outputs)
-
-    def call(arrays: Sequence) -> Any:
-        predicted = model.predict_on_batch(list(arrays[: len(inputs)]))
-        if not isinstance(outputs, list | tuple):
-            return predicted
-        return list(predicted) if isinstance(predicted, list | tuple) else [predicted]
-
-    return call
+def symbolic(f: Callable) -> Callable:
+    """`f`: Keras 3 has no graph to enter."""
+    return f

@@ -180,3 +180,72 @@ def _batch_of(model, arrays):
         # Keras 3 computes the same without.
         weights = None
     return part(0, inputs), part(inputs, outputs), weights
+
+
+# === Functions of `K` ===
+
+
+def gradients(loss: Any, variables: Any) -> list:
+    """The gradients of a loss inside a graph of TensorFlow, as in a loss function.
+
+    Those of a table that rows are taken of have `values` and `indices`. Those of
+    `model.total_loss` are for `function`.
+
+    Raises:
+        ConfigurationError: Keras runs on another backend, where a gradient is of a
+            function; or TensorFlow executes eagerly, and keeps no graph.
+    """
+    if keras.config.backend() != "tensorflow":
+        raise ConfigurationError(
+            "K.gradients works on the TensorFlow backend only, and Keras runs on "
+            f"{keras.config.backend()}: set KERAS_BACKEND=tensorflow"
+        )
+    import tensorflow as tf
+
+    flat = variables if isinstance(variables, list | tuple) else [variables]
+    if isinstance(loss, TotalLoss):
+        return [Gradient(loss.model, variable) for variable in flat]
+    if tf.executing_eagerly():
+        raise ConfigurationError(
+            "K.gradients needs a graph, such as that of a loss in fit, and TensorFlow "
+            "executes eagerly: compile the model without run_eagerly, or use "
+            "tf.GradientTape"
+        )
+    flat = [x.value if isinstance(x, keras.Variable) else x for x in flat]
+    return tf.gradients(loss, flat)
+
+
+def function(
+    inputs: Sequence, outputs: Any, updates: Any = None, name: str | None = None
+) -> Callable:
+    """A function from arrays to arrays, of symbolic inputs and outputs of a model.
+
+    Args:
+        inputs: list of symbolic tensors; after those may be targets and weights.
+        outputs: symbolic tensor, or list of them, or of gradients of a model's loss.
+        updates: not covered.
+        name: not used.
+
+    Returns:
+        A function of a list of arrays that returns an array, or a list of them.
+
+    Raises:
+        ConfigurationError: `updates` is given.
+    """
+    if updates:
+        raise ConfigurationError(
+            "K.function takes no updates on Keras 3: assign in a layer's call"
+        )
+    flat = outputs if isinstance(outputs, list | tuple) else [outputs]
+    if all(isinstance(output, Gradient) for output in flat):
+        return gradients_function(flat)
+    inputs = [tensor for tensor in inputs if not isinstance(tensor, Feed)]
+    model = keras.Model(inputs, outputs)
+
+    def call(arrays: Sequence) -> Any:
+        predicted = model.predict_on_batch(list(arrays[: len(inputs)]))
+        if not isinstance(outputs, list | tuple):
+            return predicted
+        return list(predicted) if isinstance(predicted, list | tuple) else [predicted]
+
+    return call

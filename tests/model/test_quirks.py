@@ -108,6 +108,15 @@ def test_a_function_in_a_layer_cannot_ask_whether_it_trains():
     assert not any("phase" in name or "training" in name for name in names)
 
 
+def test_a_tensor_does_not_tell_that_a_sigmoid_made_it():
+    if keras.backend.backend() == "tensorflow":
+        probability = keras.ops.sigmoid(keras.ops.zeros(2))
+        assert quirks.is_sigmoid(probability)
+        assert not quirks.is_sigmoid(probability + 0)
+        logits = probability._keras_logits
+        assert not is_public(probability, logits)
+
+
 # === Weights ===
 
 
