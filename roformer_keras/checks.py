@@ -16,6 +16,7 @@ import functools
 import inspect
 import json
 import math
+import operator
 import os
 import stat
 import tomllib
@@ -29,6 +30,7 @@ from typing import Any, Self, TypeVar
 
 from roformer_keras.errors import (
     ConfigurationError,
+    Hint,
     RoFormerError,
     SourceError,
     errors_at,
@@ -245,20 +247,63 @@ def _bounds(minimum, maximum, above=None, below=None):
 # === Fields of settings ===
 
 
-def integer(default=MISSING, *, minimum: int | None = None, maximum: int | None = None):
+class Only:
+    """The settings with which a field counts; with others it must have its default.
+
+    Args:
+        words: these settings, as an error says them.
+        holds: function from the values of `others` to bool.
+        others: fields that decide, with dots for fields of tables.
+    """
+
+    def __init__(self, words: str, holds: Callable[..., bool], *others: str):
+        self.words, self.holds, self.others = words, holds, others
+
+    def check(self, settings: Any, name: str, value: Any) -> None:
+        """Raises ConfigurationError if a field does not count in settings."""
+        others = {other: operator.attrgetter(other)(settings) for other in self.others}
+        if not self.holds(*others.values()):
+            shown = [f"{other}={setting!r}" for other, setting in others.items()]
+            raise ConfigurationError(
+                f"{name} counts only with {self.words}, got "
+                f"{', '.join([f'{name}={value!r}', *shown])}",
+                hint=Hint(f"leave out {{{name}}}"),
+            )
+
+
+def integer(
+    default=MISSING,
+    *,
+    minimum: int | None = None,
+    maximum: int | None = None,
+    only: Only | None = None,
+):
     """A field that `check_integer` checks."""
-    return _field(default, check_integer, minimum=minimum, maximum=maximum)
+    return _field(default, check_integer, only, minimum=minimum, maximum=maximum)
 
 
-def number(default=MISSING, *, minimum=None, maximum=None, above=None, below=None):
+def number(
+    default=MISSING,
+    *,
+    minimum=None,
+    maximum=None,
+    above=None,
+    below=None,
+    only: Only | None = None,
+):
     """A field that `check_number` checks."""
     bounds = {"minimum": minimum, "maximum": maximum, "above": above, "below": below}
-    return _field(default, check_number, **bounds)
+    return _field(default, check_number, only, **bounds)
 
 
-def choice(default=MISSING, *, choices: Iterable[str | None]):
+def choice(default=MISSING, *, choices: Iterable[str | None], only: Only | None = None):
     """A field that `check_choice` checks."""
-    return _field(default, check_choice, choices=tuple(choices))
+    return _field(default, check_choice, only, choices=tuple(choices))
+
+
+def option(default, only: Only):
+    """A field of the type that it declares."""
+    return dataclasses.field(default=default, metadata={"only": only})
 
 
 def columns(default=MISSING):
@@ -276,8 +321,8 @@ def source_path(default=MISSING):
     return dataclasses.field(default=default, metadata={"path": _existing_beside})
 
 
-def _field(default, check: Callable, **rule):
-    metadata = {"check": functools.partial(check, **rule), **rule}
+def _field(default, check: Callable, only: Only | None, **rule):
+    metadata = {"check": functools.partial(check, **rule), "only": only, **rule}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -304,6 +349,10 @@ class Settings:
     def __post_init__(self):
         check_fields(self)
         self._check_together()
+        for field in dataclasses.fields(self):
+            only, value = field.metadata.get("only"), getattr(self, field.name)
+            if only and value != field.default:
+                only.check(self, field.name, value)
 
     def _check_together(self):
         """Raises ConfigurationError if fields contradict each other."""

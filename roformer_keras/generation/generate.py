@@ -223,8 +223,8 @@ def stream(
         An iterator of str, which together are what `generate` returns.
 
     Raises:
-        ConfigurationError: as in `generate`; or the method is `"beam"`, or the
-            prompt is no str.
+        ConfigurationError: as in `generate`; or the method is `"beam"`, there is
+            more than one text to return, or the prompt is no str.
 
     Example:
         >>> model = roformer_keras.RoFormerCausalLM.from_preset("roformer-gpt-char")
@@ -264,15 +264,16 @@ def stream_steps(
     Args:
         shows_stop: bool. Whether the text has the stop token that ends it.
     """
-    if options.get("method") == "beam":
-        raise ConfigurationError(
-            "a text of method='beam' is not known before its end; stream with "
-            "method='sample' or 'greedy', or use generate"
-        )
     if not isinstance(prompt, str):
         raise ConfigurationError(f"a prompt to stream must be a str, got {prompt!r}")
     lengths = {name: options.pop(name) for name in LENGTHS if name in options}
     config = generation_config(model, stop_tokens, seed, **options)
+    if config.method == "beam" or config.copies > 1:
+        raise ConfigurationError(
+            "a stream is one text, and a text of method='beam' is not known before its "
+            f"end, got method={config.method!r}, num_return_sequences="
+            f"{config.num_return_sequences}: use generate"
+        )
     row = as_prompt(model, prompt, **lengths)
     tokenizer = model.text_tokenizer()
 

@@ -5,12 +5,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from roformer_keras.checks import Settings, choice, integer, number
+from roformer_keras.checks import Only, Settings, choice, integer, number
 from roformer_keras.errors import ConfigurationError
 
 METHODS = ("sample", "greedy", "beam")
 # Beyond it a text would take days, or more memory than any machine has.
 MAX_TOKENS, MAX_TEXTS, MAX_BEAMS = 2**20, 2**20, 2**10
+_BEAMS = 4
+_DRAWN = Only("method='sample'", lambda method: method == "sample", "method")
+_SEARCHED = Only("method='beam'", lambda method: method == "beam", "method")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,11 +35,16 @@ class SamplingOptions(Settings):
         0.95
     """
 
-    temperature: float = number(1.0, above=0)
-    top_k: int | None = integer(None, minimum=1)
-    top_p: float = number(0.95, above=0, maximum=1)
+    temperature: float = number(1.0, above=0, only=_DRAWN)
+    top_k: int | None = integer(None, minimum=1, only=_DRAWN)
+    top_p: float = number(0.95, above=0, maximum=1, only=_DRAWN)
     repetition_penalty: float = number(1.0, above=0, maximum=1000)
     no_repeat_ngram_size: int = integer(0, minimum=0, maximum=MAX_TOKENS)
+
+    @property
+    def method(self) -> str | None:
+        """How the next token is chosen: drawn, unless a subclass has other methods."""
+        return "sample"
 
     @property
     def limits_repetition(self) -> bool:
@@ -50,12 +58,14 @@ class SearchOptions(SamplingOptions):
 
     Args:
         method: `"sample"` draws, `"greedy"` takes the likeliest token, `"beam"`
-            searches for a likely text.
+            searches for a likely text; `"beam"` by default with more than one beam,
+            else `"sample"`. `temperature`, `top_k` and `top_p` are for `"sample"`.
         num_return_sequences: int. Texts for each prompt: at most `num_beams` with
             beams, 1 if greedy.
         temperature, top_k, top_p, repetition_penalty, no_repeat_ngram_size: as in
             `SamplingOptions`.
-        num_beams: int. Texts that a beam search follows at a time.
+        num_beams: int. Texts that a beam search follows at a time, by default 4; 1
+            without a method is no beam search.
         length_penalty: float. The sum of log-probabilities is divided by the number of
             tokens to this power: above 0 it favours long texts.
 
@@ -63,18 +73,26 @@ class SearchOptions(SamplingOptions):
         ConfigurationError: an argument breaks its rule; names it and the value.
 
     Example:
-        >>> generation.SearchOptions(method="beam", num_beams=3).copies
-        3
+        >>> generation.SearchOptions(num_beams=3).method
+        'beam'
     """
 
-    method: str = choice("sample", choices=METHODS)
+    method: str | None = choice(None, choices=(None, *METHODS))
     num_return_sequences: int = integer(1, minimum=1, maximum=MAX_TEXTS)
-    num_beams: int = integer(4, minimum=1, maximum=MAX_BEAMS)
+    num_beams: int | None = integer(None, minimum=1, maximum=MAX_BEAMS, only=_SEARCHED)
     # Lengths to a power beyond 50 overflow.
-    length_penalty: float = number(0.0, minimum=0, maximum=50)
+    length_penalty: float = number(0.0, minimum=0, maximum=50, only=_SEARCHED)
 
     def _check_together(self):
         super()._check_together()
+        method = self.method or ("beam" if (self.num_beams or 1) > 1 else "sample")
+        beams = self.num_beams
+        if method == "beam":
+            beams = beams or _BEAMS
+        elif beams == 1:
+            beams = None
+        object.__setattr__(self, "method", method)
+        object.__setattr__(self, "num_beams", beams)
         limits = {
             "greedy": (1, "use method='sample' or method='beam'"),
             "beam": (self.num_beams, "raise num_beams"),
@@ -89,7 +107,7 @@ class SearchOptions(SamplingOptions):
     @property
     def copies(self) -> int:
         """Rows that a prompt takes: texts, or beams."""
-        return self.num_beams if self.method == "beam" else self.num_return_sequences
+        return self.num_beams or self.num_return_sequences
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

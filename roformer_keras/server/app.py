@@ -226,6 +226,8 @@ class _Routes:
         self._check_count(len(prompts) * rows)
         ids = await _tokenized(self._model.prompt_ids, prompts)
         tokens = sum(map(len, ids))
+        # Options that are refused end the request before it waits.
+        self._model.verb(kind.name, **options)
         self._model.ends_text(0, options)
         if body.stream:
             if len(prompts) > 1:

@@ -94,9 +94,12 @@ class Completions(Request):
         """The options of `generate`."""
         options: dict[str, Any] = {"max_new_tokens": self.max_tokens or 16}
         is_greedy, n = self.temperature == 0, self.n or 1
+        if self.stream_options and not self.stream:
+            raise Refusal(400, "stream_options needs stream=true")
         if is_greedy:
-            # As OpenAI reads it; `generate` calls it by its name.
-            options["method"] = "greedy"
+            # As OpenAI reads it; `generate` calls it by its name. Its clients send
+            # top_p all the same, and not top_k.
+            options |= {"method": "greedy", "top_k": self.top_k}
         else:
             options |= {"temperature": self.temperature or 1.0, "top_k": self.top_k}
             options["top_p"] = self.top_p or 1.0

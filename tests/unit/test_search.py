@@ -32,8 +32,10 @@ def ids_of(found):
 
 
 def config_of(**changes):
-    stops = {"stop_ids": STOPS, "suppressed_stop_ids": STOPS[:1]}
-    return GenerationConfig(**{"top_p": 1.0, **stops, **changes})
+    options = {"stop_ids": STOPS, "suppressed_stop_ids": STOPS[:1], **changes}
+    if options.get("method", "sample") == "sample":
+        options.setdefault("top_p", 1.0)
+    return GenerationConfig(**options)
 
 
 # Steps of a call, whether rows leave, rows of a batch: each pair of values.
