@@ -43,7 +43,7 @@ class SamplingOptions(Settings):
 
     @property
     def method(self) -> str | None:
-        """How the next token is chosen: drawn, unless a subclass has other methods."""
+        """The method of a sampler; a subclass has others."""
         return "sample"
 
     @property

@@ -97,7 +97,7 @@ class Completions(Request):
         if self.stream_options and not self.stream:
             raise Refusal(400, "stream_options needs stream=true")
         if is_greedy:
-            # As OpenAI reads it; `generate` calls it by its name. Its clients send
+            # OpenAI takes the likeliest token at a temperature of 0. Its clients send
             # top_p all the same, and not top_k.
             options |= {"method": "greedy", "top_k": self.top_k}
         else:
