@@ -180,6 +180,13 @@ def as_name(label: Any) -> str:
     return str(label).lower() if isinstance(label, bool) else str(label)
 
 
+def plain_names(names: Any) -> list[str] | None:
+    """Names of outputs as str, to compare them; None if this is no list of names."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        return None
+    return [as_name(_plain_label(name)) for name in names]
+
+
 def class_number(
     label, num_classes: int, classes: list | None, row=None, what="a label"
 ) -> int:

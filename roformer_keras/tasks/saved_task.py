@@ -37,6 +37,7 @@ from roformer_keras.models.preset_files import (
     opened_checkpoint,
 )
 from roformer_keras.models.quantization import quantized_layers, restore_quantized
+from roformer_keras.tasks.labels import plain_names
 
 
 def loaded_task(
@@ -57,14 +58,18 @@ def loaded_task(
         if is_saved:
             saved = checkpoint.model_options
             check_options(cls, saved, checkpoint.label)
-            arguments = {**saved, **arguments}
+            arguments = _with_saved(cls, saved, arguments, checkpoint.label)
         if arguments.get("pooling") == "pooler" and not checkpoint.is_task:
             options.setdefault("pooler_activation", pooler_activation_of(checkpoint))
         is_whole = isinstance(config, RoFormerConfig)
         if not (is_whole or checkpoint.is_task or "attention" in options):
             _refuse_causal(cls, checkpoint)
         backbone = RoFormerBackbone.from_preset(checkpoint, config=config, **options)
-        tokenizer = arguments.pop("tokenizer", None) or backbone.text_tokenizer()
+        tokenizer = arguments.pop("tokenizer", None)
+        if tokenizer is None:
+            tokenizer = backbone.text_tokenizer()
+        elif backbone.tokenizer is not None:
+            _check_ids(tokenizer, backbone.tokenizer, checkpoint.label)
         model = cls(backbone, tokenizer, **arguments)
         if is_saved:
             _read_head(model, checkpoint)
@@ -78,6 +83,54 @@ def _check_arguments(cls, names, options):
     others = [name for place in places for name in inspect.signature(place).parameters]
     known = [name for name in (*own, *others) if name not in ("source", "changes")]
     check_names(cls.__name__, "argument", options, dict.fromkeys(known))
+
+
+def _with_saved(cls, saved, arguments, label):
+    """Arguments with the saved ones; a saved head keeps its names in their order.
+
+    Raises:
+        ConfigurationError: the names are others.
+    """
+    merged = {**saved, **arguments}
+    before, after = (plain_names(cls.output_names(each)) for each in (saved, merged))
+    count = saved.get("num_classes")
+    if before is None and count is not None and len(after or ()) == count:
+        # Classes that were numbers get names.
+        before = after
+    is_counted = merged.get("num_classes") in (None, count)
+    if is_counted and (after is None or before == after or before is count is None):
+        return merged
+    raise ConfigurationError(
+        f"the head in {label} has weights for {before or count} in this order, got "
+        f"{after if is_counted else merged['num_classes']}",
+        hint="leave the names out; or make the task with a new head: backbone = "
+        f"RoFormerBackbone.from_preset(source), then {cls.__name__}(backbone, "
+        "backbone.tokenizer, ...) with the names; for a command, first write the "
+        "encoder by `convert --model RoFormerBackbone`",
+    )
+
+
+def in_saved_order(cls: Any, checkpoint: Checkpoint, names: dict[str, Any]) -> dict:
+    """The names in a file of labels; in the order of a saved head that has the same."""
+    saved = checkpoint.model_options if checkpoint.model == cls.__name__ else {}
+    return {
+        field: saved[field]
+        if set(plain_names(saved.get(field)) or ()) == set(plain_names(value) or ())
+        else value
+        for field, value in names.items()
+    }
+
+
+def _check_ids(tokenizer, saved, label):
+    """Raises ConfigurationError if a token has another id than in the checkpoint."""
+    ids = {token: number for number, token in enumerate(saved.vocabulary)}
+    for number, token in enumerate(tokenizer.vocabulary):
+        if ids.get(token, number) != number:
+            raise ConfigurationError(
+                f"tokenizer must have the ids of {label}, where {token!r} is "
+                f"{ids[token]}, got {number}",
+                hint="leave tokenizer out, or pass keep_tokens to reorder the tokens",
+            )
 
 
 def _refuse_causal(cls, checkpoint):

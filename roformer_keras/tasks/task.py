@@ -233,7 +233,8 @@ class TextTask(PresetModel):
             options: arguments of this class, and those of
                 `RoFormerBackbone.from_preset`, such as `dropout=0.2` and `dtype`. A
                 causal source needs `attention`: `"bidirectional"` to read texts in both
-                directions, as tasks do, or `"causal"`.
+                directions, as tasks do, or `"causal"`. A saved head keeps the names of
+                its outputs in their order.
 
         Raises:
             ConfigurationError: the folder holds another task, or an argument breaks its
@@ -259,6 +260,11 @@ class TextTask(PresetModel):
             for name in names
             if name not in ("self", "backbone", "tokenizer", "kwargs")
         }
+
+    @classmethod
+    def output_names(cls, options: Mapping) -> Any:
+        """The names in arguments of the class, in the order of the head's weights."""
+        return options.get("classes", options.get("labels"))
 
     def head_variables(self) -> list[keras.Variable]:
         """Weights that are not the backbone's."""

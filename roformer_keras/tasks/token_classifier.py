@@ -1,6 +1,6 @@
 """Spans that do not overlap, by a tag for each token."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -12,6 +12,7 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import ConditionalRandomField, TagAccuracy
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.heads import dense_head, sequence_of
+from roformer_keras.tasks.labels import plain_names
 from roformer_keras.tasks.span_labels import spans_of_tags
 from roformer_keras.tasks.span_tasks import (
     SpanTask,
@@ -97,6 +98,11 @@ class RoFormerTokenClassifier(SpanTask):
             scores = field(scores, text_tokens(backbone, tokenizer))
         super().__init__(backbone, tokenizer, labels, scores, max_length, **kwargs)
         self.tags, self.crf, self.crf_rate = names, field, crf_rate
+
+    @classmethod
+    def output_names(cls, options: Mapping) -> Any:
+        tags, labels = options.get("tags"), plain_names(options.get("labels"))
+        return tags_of(labels) if tags is None and labels else tags
 
     def preset_options(self) -> dict[str, Any]:
         tags = None if self.tags == tags_of(self.labels) else self.tags

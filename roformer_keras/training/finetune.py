@@ -26,10 +26,12 @@ import numpy as np
 from roformer_keras.checks import check_instance, check_names, check_path
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import require
+from roformer_keras.models.preset_files import opened_checkpoint
 from roformer_keras.models.training_loop import choose_blocks
 from roformer_keras.optimizers import finetuning_rate, layerwise_rates, make_optimizer
 from roformer_keras.tasks.evaluation import LOWER_IS_BETTER, fit_baselines
 from roformer_keras.tasks.measures import CLASS_FIGURES, class_figure
+from roformer_keras.tasks.saved_task import in_saved_order
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.training.finetuning_data import count_leaks, read_data
 from roformer_keras.training.finetuning_plots import draw_curves
@@ -164,15 +166,17 @@ class FinetuningRun(ResumableRun):
                 self.data.names, settings.options
             )
         try:
-            task = task_class.from_preset(
-                settings.source,
-                ignore=settings.ignore,
-                max_length=settings.max_length,
-                dtype=settings.dtype,
-                gradient_checkpointing=settings.gradient_checkpointing,
-                **settings.model,
-                **{**names, **settings.options},
-            )
+            with opened_checkpoint(settings.source) as checkpoint:
+                names = in_saved_order(task_class, checkpoint, names)
+                task = task_class.from_preset(
+                    checkpoint,
+                    ignore=settings.ignore,
+                    max_length=settings.max_length,
+                    dtype=settings.dtype,
+                    gradient_checkpointing=settings.gradient_checkpointing,
+                    **settings.model,
+                    **{**names, **settings.options},
+                )
         except SourceError as error:
             raise SourceError(f"source: {error}") from error
         if settings.freeze_embeddings or settings.freeze_layers:
