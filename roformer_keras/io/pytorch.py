@@ -54,11 +54,11 @@ class _Storage(NamedTuple):
 
     key: str
     dtype: np.dtype
-    count: int
+    numbers: int
 
     @property
     def size(self) -> int:
-        return self.count * self.dtype.itemsize
+        return self.numbers * self.dtype.itemsize
 
 
 class _View(NamedTuple):
@@ -174,7 +174,7 @@ def _open_legacy(blob, stack):
     starts, at = {}, stream.tell()
     for key in keys:
         storage, count = storages[key], blob.read(at, 8)
-        if len(count) == 8 and struct.unpack("<q", count)[0] != storage.count:
+        if len(count) == 8 and struct.unpack("<q", count)[0] != storage.numbers:
             raise _wrong_size(blob, storage, "another number of them")
         starts[key] = at + 8
         at += 8 + storage.size
@@ -216,7 +216,7 @@ def _too_long(blob):
 
 def _wrong_size(blob, storage, size):
     return CheckpointError(
-        f"{blob.label}: storage {storage.key[:40]!r} must have {storage.count:,} "
+        f"{blob.label}: storage {storage.key[:40]!r} must have {storage.numbers:,} "
         f"numbers of {storage.dtype.name}, got "
         f"{size if isinstance(size, str) else f'{size:,} bytes'}; download it again"
     )
@@ -352,10 +352,10 @@ def _view(storage, offset, shape, strides, *_):
     )
     # More numbers than are stored would be one number again and again.
     count = math.prod(shape)
-    if count and (last >= storage.count or count > storage.count):
+    if count and (last >= storage.numbers or count > storage.numbers):
         raise ValueError(
             f"a tensor of shape {shape} reaches beyond its storage of "
-            f"{storage.count:,} numbers"
+            f"{storage.numbers:,} numbers"
         )
     return _View(storage, offset, shape, strides)
 
