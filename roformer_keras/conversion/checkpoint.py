@@ -318,8 +318,9 @@ def check_size(checkpoint: Checkpoint, config: RoFormerConfig | Seq2SeqConfig) -
     if tokens is not None and len(tokens) != config.vocabulary_size:
         raise VocabularyError(
             f"{checkpoint.label}: the vocabulary has {len(tokens)} tokens but the "
-            f"embedding {config.vocabulary_size} rows; both must come from the same "
-            "model (characters 12,000, words 50,000 in the released ones)"
+            f"embedding {config.vocabulary_size} rows; there must be as many, or, in a "
+            "folder of Hugging Face, rows padded to a multiple of 8 to 128: use the "
+            "vocabulary that the model was trained with"
         )
 
 

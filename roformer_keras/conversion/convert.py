@@ -131,6 +131,15 @@ def open_prepared(
     # Read twice below.
     ignore = as_names("ignore", ignore)
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
+        # RoFormerV2 was trained without the pooler that is left out of its folders.
+        lost = [name for name in checkpoint.left_out if ".pooler." not in name]
+        if model is None and lost:
+            raise ConfigurationError(
+                f"{checkpoint.label} has a head for which there is no class here "
+                f"({lost[0]} is one of {len(lost)} tensors), and the result would lack "
+                "it",
+                hint=Hint("leave it out with {model:'RoFormerBackbone'}"),
+            )
         if model is None and checkpoint.is_task and format not in FOLDERS:
             if format != "bert4keras":
                 raise ConfigurationError(

@@ -16,9 +16,9 @@ import numpy as np
 from roformer_keras.conversion.found import Found
 from roformer_keras.conversion.huggingface_config import (
     read_config,
-    read_vocabulary_file,
 )
 from roformer_keras.conversion.huggingface_heads import read_task
+from roformer_keras.conversion.huggingface_tokenizer import huggingface_tokenizer
 from roformer_keras.conversion.sentence_modules import read_modules
 from roformer_keras.conversion.weights import (
     PYTORCH_BIAS,
@@ -28,7 +28,6 @@ from roformer_keras.conversion.weights import (
 )
 from roformer_keras.errors import (
     CheckpointError,
-    ConfigurationError,
     SourceError,
     errors_at,
 )
@@ -40,7 +39,6 @@ from roformer_keras.io.pytorch import open_pytorch
 from roformer_keras.io.safetensors_file import open_safetensors
 from roformer_keras.io.sources import SourceFiles
 from roformer_keras.io.tensor import Tensor, check_names
-from roformer_keras.io.vocabulary import read_vocabulary
 
 _WORDS = "roformer.embeddings.word_embeddings.weight"
 POSITIONS = "roformer.encoder.embed_positions.weight"
@@ -50,6 +48,8 @@ _TIED = {PYTORCH_DECODER: _WORDS, PYTORCH_DECODER_BIAS: PYTORCH_BIAS}
 _MAX_HEAD_SIZE = 65_536
 _BUFFERS = ("roformer.embeddings.position_ids", "roformer.embeddings.token_type_ids")
 _BARE = re.compile(r"(embeddings|embeddings_project|encoder|pooler)\.")
+# Wrappers of PyTorch, around the model or a layer: DataParallel and DDP, and compile.
+_WRAPPERS = re.compile(r"(?<![^.])(module|_orig_mod)\.")
 
 
 def is_huggingface(names: Any) -> bool:
@@ -74,7 +74,8 @@ def own_tensors(
     """
     found: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        full = f"roformer.{name}" if _BARE.match(name) else name
+        full = _WRAPPERS.sub("", name)
+        full = f"roformer.{full}" if _BARE.match(full) else full
         full = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", full)
         full = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", full)
         if full in found:
@@ -112,6 +113,27 @@ def own_tensors(
 
 def _are_equal(first, second):
     return first.shape == second.shape and np.array_equal(first.read(), second.read())
+
+
+def _is_padded(count, rows):
+    """True if an embedding has the next multiple of 8, 16, ... 128 rows."""
+    return any(rows == -(-count // size) * size for size in (8, 16, 32, 64, 128))
+
+
+def _without_padding(
+    tensors: Mapping[str, Tensor], count: int, rows: int, label: str
+) -> dict[str, Tensor]:
+    """The tensors with as many rows as the vocabulary has tokens."""
+    tensors = dict(tensors)
+    for name in (_WORDS, PYTORCH_BIAS, PYTORCH_DECODER):
+        if name in tensors and tensors[name].shape[:1] == (rows,):
+            tensors[name] = tensors[name].first_rows(count)
+    warnings.warn(
+        f"{label}: the embedding is padded to {rows:,} rows, and is cut to the "
+        f"{count:,} tokens of the vocabulary",
+        stacklevel=2,
+    )
+    return tensors
 
 
 def _check_positions(tensor, label):
@@ -275,6 +297,10 @@ def open_huggingface(files: SourceFiles, stack: ExitStack) -> Found:
                     "next to the weights)"
                 )
     saved |= huggingface_tokenizer(files.parts)
+    rows, tokens = saved["config"].vocabulary_size, saved.get("vocabulary") or ()
+    if tokens and len(tokens) < rows and _is_padded(len(tokens), rows):
+        tensors = _without_padding(tensors, len(tokens), rows, files.label)
+        saved["config"] = saved["config"].replace(vocabulary_size=len(tokens))
     if saved["left_out"]:
         warnings.warn(
             f"{files.label}: {len(saved['left_out'])} tensors are left out, "
@@ -285,28 +311,3 @@ def open_huggingface(files: SourceFiles, stack: ExitStack) -> Found:
     gone = {*saved["left_out"], *(row.huggingface for row in rows)}
     tensors = {name: tensor for name, tensor in tensors.items() if name not in gone}
     return by_huggingface_name("huggingface", tensors, task=head, saved=saved)
-
-
-def huggingface_tokenizer(parts: Mapping[str, Blob]) -> dict[str, Any]:
-    """The fields `vocabulary` and `tokenizer` of a `Checkpoint`, if files hold them."""
-    saved: dict[str, Any] = {}
-    if "vocabulary" in parts:
-        saved["vocabulary"] = tuple(
-            read_vocabulary(parts["vocabulary"].read_small(), parts["vocabulary"].label)
-        )
-    elif "tokenizer_file" in parts:
-        blob = parts["tokenizer_file"]
-        saved["vocabulary"] = read_vocabulary_file(read_json(blob), blob.label)
-    if "tokenizer_config" in parts:
-        blob = parts["tokenizer_config"]
-        is_lower = read_json(blob).get("do_lower_case", True)
-        if not isinstance(is_lower, bool):
-            raise ConfigurationError(
-                f"{blob.label}: do_lower_case must be true or false, got {is_lower!r}"
-            )
-        saved["tokenizer"] = {"lower_case": is_lower}
-    # sentence-transformers may lower what its tokenizer does not.
-    sentences = parts.get("sentence_config")
-    if sentences is not None and read_json(sentences).get("do_lower_case") is True:
-        saved["tokenizer"] = {"lower_case": True}
-    return saved

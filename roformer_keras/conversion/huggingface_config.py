@@ -13,7 +13,7 @@ from roformer_keras.conversion.huggingface_heads import (
     write_task,
 )
 from roformer_keras.conversion.weights import PYTORCH_DECODER
-from roformer_keras.errors import ConfigurationError, VocabularyError
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.vocabulary import CLS, MASK, PAD, SEP, UNK, vocabulary_level
 
@@ -138,27 +138,6 @@ def _flag(fields, name, default):
     return value
 
 
-def read_vocabulary_file(content: Mapping, label: str) -> tuple[str, ...]:
-    """The tokens of a `tokenizer.json` by id.
-
-    Raises:
-        VocabularyError: it has no WordPiece vocabulary, or ids that are not 0, 1, 2...
-    """
-    model = content.get("model")
-    ids = model.get("vocab") if isinstance(model, dict) else None
-    if (
-        not isinstance(ids, dict)
-        or not all(type(number) is int for number in ids.values())
-        or sorted(ids.values()) != list(range(len(ids)))
-    ):
-        raise VocabularyError(
-            f"{label} must have a WordPiece vocabulary with an id from 0 on for each "
-            "token, and has none: put the vocab.txt next to the weights"
-        )
-    # As in a vocab.txt, where some have one of nothing but unusual spaces.
-    return tuple(token.strip() and token for token in sorted(ids, key=ids.__getitem__))
-
-
 # === Writing ===
 
 
@@ -238,11 +217,6 @@ def write_tokenizer_file(checkpoint: Checkpoint) -> dict[str, Any]:
     tokens = checkpoint.vocabulary or ()
     ids = {token: number for number, token in enumerate(tokens)}
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    template = [
-        {"SpecialToken": {"id": CLS, "type_id": 0}},
-        {"Sequence": {"id": "A", "type_id": 0}},
-        {"SpecialToken": {"id": SEP, "type_id": 0}},
-    ]
     return {
         "version": "1.0",
         "truncation": None,
@@ -261,19 +235,7 @@ def write_tokenizer_file(checkpoint: Checkpoint) -> dict[str, Any]:
         },
         # Transformers puts jieba in its place, which no file can hold.
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": template,
-            "pair": [
-                *template,
-                {"Sequence": {"id": "B", "type_id": 1}},
-                {"SpecialToken": {"id": SEP, "type_id": 1}},
-            ],
-            "special_tokens": {
-                name: {"id": name, "ids": [ids[name]], "tokens": [name]}
-                for name in (CLS, SEP)
-            },
-        },
+        "post_processor": pair_template(ids),
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": {
             "type": "WordPiece",
@@ -281,6 +243,28 @@ def write_tokenizer_file(checkpoint: Checkpoint) -> dict[str, Any]:
             "continuing_subword_prefix": "##",
             "max_input_chars_per_word": 100,
             "vocab": ids,
+        },
+    }
+
+
+def pair_template(ids: Mapping[str, int]) -> dict[str, Any]:
+    """The post-processor of `[CLS] first [SEP] second [SEP]`, from ids by token."""
+    first, second = (
+        [
+            {"Sequence": {"id": name, "type_id": kind}},
+            {"SpecialToken": {"id": SEP, "type_id": kind}},
+        ]
+        for kind, name in enumerate("AB")
+    )
+    single = [{"SpecialToken": {"id": CLS, "type_id": 0}}, *first]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, *second],
+        "special_tokens": {
+            name: {"id": name, "ids": [ids[name]], "tokens": [name]}
+            for name in (CLS, SEP)
+            if name in ids
         },
     }
 

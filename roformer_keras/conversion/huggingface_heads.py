@@ -108,16 +108,12 @@ def _read_chooser(fields, tensors, config):
 
 
 def _read_tagger(fields, tensors, config):
-    head, labels = (
-        _dense(tensors, "tags", config.hidden_dim),
-        read_tags(fields.get("id2label")),
-    )
+    head = _dense(tensors, "tags", config.hidden_dim)
     is_tagger = fields.get("architectures") == ["RoFormerForTokenClassification"]
-    if head is None or labels is None or not is_tagger:
+    tags = head and is_tagger and _names(fields, *head["tags/bias"].shape)
+    if not tags:
         return None
-    options, order = labels
-    if head["tags/bias"].shape != (len(order),):
-        return None
+    options, order = read_tags(tags)
 
     def ordered(tensor):
         return Tensor(
@@ -147,8 +143,8 @@ def _read_classifier(fields, tensors, config):
     is_single = kind in (None, "single_label_classification") and count > 1
     if not is_multi and not is_single:
         return None
-    names = _names(fields.get("id2label"), count)
-    if names is None and "id2label" in fields:
+    names = _names(fields, count)
+    if names is None:
         warnings.warn(
             f"id2label must give each of {count} labels a name of its own, got "
             f"{fields['id2label']!r:.80}: the classes have no names",
@@ -173,17 +169,11 @@ def _dense(tensors, layer, width, outputs=None):
     return {f"{layer}/kernel": kernel.transposed(), f"{layer}/bias": bias}
 
 
-def read_tags(id2label: Any) -> tuple[dict[str, list[str]], list[int]] | None:
+def read_tags(tags: list[str]) -> tuple[dict[str, list[str]], list[int]]:
     """Options of a tagger, and the place there of each of its tags here.
 
     Tags of BIO are given as labels, others as they are.
-
-    Args:
-        id2label: of a `config.json`. None is returned if it has no tags.
     """
-    tags = _names(id2label)
-    if tags is None:
-        return None
     names = [tag[2:] for tag in tags if tag.startswith("B-")]
     wanted = _bio_tags(names)
     if not names or sorted(wanted) != sorted(tags):
@@ -195,12 +185,14 @@ def _bio_tags(labels):
     return ["O", *(f"{kind}-{label}" for label in labels for kind in "BI")]
 
 
-def _names(id2label, count=None):
-    """Different names in the order of their numbers; None if they are none."""
-    if not isinstance(id2label, dict):
-        return None
-    count = len(id2label) if count is None else count
-    if set(id2label) != set(map(str, range(count))):
+def _names(fields, count):
+    """Names of the outputs by number: `LABEL_0` and so on without an `id2label`, as in
+    Transformers; None if it does not give each a name of its own.
+    """
+    if fields.get("id2label") is None:
+        return _numbered(count)
+    id2label = fields["id2label"]
+    if not isinstance(id2label, dict) or set(id2label) != set(map(str, range(count))):
         return None
     names = [id2label[str(number)] for number in range(count)]
     if not all(isinstance(name, str) and name.strip() for name in names):

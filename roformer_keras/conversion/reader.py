@@ -24,11 +24,11 @@ from roformer_keras.conversion.checkpoint import Checkpoint, model_of
 from roformer_keras.conversion.found import Found
 from roformer_keras.conversion.huggingface import (
     by_huggingface_name,
-    huggingface_tokenizer,
     is_huggingface,
     open_huggingface,
     own_tensors,
 )
+from roformer_keras.conversion.huggingface_tokenizer import huggingface_tokenizer
 from roformer_keras.conversion.keras_files import (
     check_saved_tokens,
     open_keras,
@@ -71,6 +71,7 @@ from roformer_keras.io.safetensors_file import open_safetensors
 from roformer_keras.io.sources import SourceFiles, open_source
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.tensor_bundle import TensorBundleReader
+from roformer_keras.io.vocabulary import check_tokens, fitting_tokens
 
 
 @contextmanager
@@ -96,12 +97,23 @@ def open_checkpoint(
     """
     with ExitStack() as stack:
         files = stack.enter_context(open_source(source))
+        given = vocabulary and _given_file("vocabulary", vocabulary)
+        if given and files.format == "huggingface":
+            given_parts = {"vocabulary": given, "given_vocabulary": given}
+            files = dataclasses.replace(files, parts={**files.parts, **given_parts})
         opened = _OPENERS[files.format](files, stack)
         config, bert_config = _find_config(files, opened, config)
         opened, quantized = _dequantize(files.label, opened, config)
         fields = {**opened.saved, **saved_tokenizer(files.parts), "config": config}
-        if vocabulary is not None:
-            fields["vocabulary"] = read_tokens(_given_file("vocabulary", vocabulary))
+        if given:
+            fields["vocabulary"] = read_tokens(given)
+        if fields.get("vocabulary"):
+            rows = config.vocabulary_size
+            tokens = fitting_tokens(fields["vocabulary"], rows)
+            if len({*tokens}) < len(tokens):
+                # bert4keras gives a repeated token and the next one the same id.
+                check_tokens(tokens, f"the vocabulary of {files.label}")
+            fields["vocabulary"] = tokens
         checkpoint = Checkpoint(
             label=files.label,
             format=opened.format,
@@ -142,6 +154,8 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
             saved = saved_tokenizer(files.parts)
             if saved and "bert_config" in files.parts:
                 size = read_json(files.parts["bert_config"]).get("vocab_size")
+                rows = size if isinstance(size, int) else 0
+                saved["vocabulary"] = fitting_tokens(saved["vocabulary"], rows)
                 count = len(saved["vocabulary"])
                 if size != count:
                     raise VocabularyError(
@@ -150,6 +164,10 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
                     )
             if files.format == "huggingface":
                 saved = huggingface_tokenizer(files.parts)
+                tokens = saved.get("vocabulary") or ()
+                rows = read_json(files.parts["config"]).get("vocab_size")
+                rows = rows if isinstance(rows, int) else 0
+                saved["vocabulary"] = fitting_tokens(tokens, rows) or None
             elif not saved and files.format in ("keras", "safetensors"):
                 saved = _OPENERS[files.format](files, stack).saved
     if saved.get("vocabulary") is None:

@@ -19,6 +19,7 @@ from roformer_keras.errors import (
 )
 from roformer_keras.extras import import_extra
 from roformer_keras.io.sources import (
+    HUGGINGFACE_PARTS,
     HUGGINGFACE_PATHS,
     PRESET_BASELINES,
     PRESET_FILES,
@@ -36,8 +37,7 @@ _NAME = re.compile(
 # last is a preset's.
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5", "model.weights.h5")
 _SMALL = (
-    *("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"),
-    *SENTENCE_PARTS.values(),
+    *(HUGGINGFACE_PARTS | SENTENCE_PARTS).values(),
     *(name for name in PRESET_FILES if name != _WEIGHTS[-1]),
     PRESET_BASELINES,
 )

@@ -43,11 +43,13 @@ PRESET_PATHS = frozenset((*PRESET_FILES, PRESET_BASELINES))
 EXPORT = "export.json"
 # A folder of Hugging Face: its parts, and its weights in the order of preference, whole
 # or in shards that an index lists.
-_HUGGINGFACE_PARTS = {
+HUGGINGFACE_PARTS = {
     "config": "config.json",
     "vocabulary": "vocab.txt",
     "tokenizer_config": "tokenizer_config.json",
     "tokenizer_file": "tokenizer.json",
+    "special_tokens": "special_tokens_map.json",
+    "added_tokens": "added_tokens.json",
 }
 # What sentence-transformers adds to it.
 SENTENCE_PARTS = {
@@ -66,7 +68,7 @@ _HUGGINGFACE_WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5")
 # Every file in such a folder of this package or of that library.
 HUGGINGFACE_PATHS = frozenset(
     (
-        *(_HUGGINGFACE_PARTS | SENTENCE_PARTS).values(),
+        *(HUGGINGFACE_PARTS | SENTENCE_PARTS).values(),
         *("model.safetensors", "README.md"),
     )
 )
@@ -322,7 +324,7 @@ def _candidates(tree, folder: str) -> list[_Candidate]:
 
 def _huggingface(tree, folder: str, wanted: str | None = None) -> _Candidate | None:
     """The model of a Hugging Face folder, on request the one in a named file."""
-    parts = _present(tree, folder, _HUGGINGFACE_PARTS)
+    parts = _present(tree, folder, HUGGINGFACE_PARTS)
     if "config" not in parts:
         return None
     if tree.has(_join(folder, SENTENCE_PARTS["modules"])):

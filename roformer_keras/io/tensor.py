@@ -47,6 +47,10 @@ class Tensor:
     def transposed(self) -> "Tensor":
         return Tensor(self.shape[::-1], self.dtype, lambda: self.read().T)
 
+    def first_rows(self, count: int) -> "Tensor":
+        shape = (count, *self.shape[1:])
+        return Tensor(shape, self.dtype, lambda: self.read()[:count])
+
 
 def check_names(names: Collection[str] | Collection[bytes], label: str) -> None:
     """Checks the names of the tensors of a file, before anything is done with them.

@@ -19,17 +19,18 @@ _CJK_WORD = re.compile(f"[{CJK_BLOCKS}]{{2}}")
 
 
 def read_vocabulary(data: bytes, label: str) -> list[str]:
-    """Tokens by id: of each line the first field, as bert4keras reads it.
+    """Tokens by id, the first field of each line, as bert4keras reads them.
+
+    A byte-order mark is no part of the first token.
 
     Raises:
         VocabularyError: the bytes are not UTF-8, or there are none.
     """
     # As tokens they take 30 times as much.
     _check_count(max(data.count(b"\n"), data.count(b"\r")), label)
-    lines = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")
+    lines = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig")
     try:
-        # A line of nothing but unusual spaces is the token "".
-        tokens = [next(iter(line.split(None, 1)), "") for line in lines]
+        tokens = list(map(token_of_line, lines))
     except UnicodeDecodeError as error:
         raise VocabularyError(
             f"a vocabulary must be a UTF-8 text, {label} is not: {error}"
@@ -38,6 +39,24 @@ def read_vocabulary(data: bytes, label: str) -> list[str]:
     if not tokens:
         raise VocabularyError(f"a vocabulary must hold tokens, {label} is empty")
     return tokens
+
+
+def token_of_line(line: str) -> str:
+    """The token of a line; `""` for one of nothing but spaces."""
+    return next(iter(line.split(None, 1)), "")
+
+
+def fitting_tokens(tokens: Sequence[str], rows: int = 0) -> Sequence[str]:
+    """The tokens without empty last lines, for which the embedding has no row.
+
+    Args:
+        tokens: as `read_vocabulary` returns them.
+        rows: of the embedding; 0 if not known.
+    """
+    count = len(tokens)
+    while count > rows and count and not tokens[count - 1]:
+        count -= 1
+    return tokens[:count]
 
 
 def _check_count(count, label):
@@ -49,7 +68,8 @@ def _check_count(count, label):
 
 def write_vocabulary(tokens) -> bytes:
     """The content of a `vocab.txt` from which the same tokens are read."""
-    return "".join(f"{token}\n" for token in tokens).encode()
+    text = "".join(f"{token}\n" for token in tokens)
+    return text.encode("utf-8-sig" if text.startswith("\ufeff") else "utf-8")
 
 
 def check_tokens(tokens: Sequence[str], label: str = "a vocabulary") -> None:

@@ -41,6 +41,7 @@ from roformer_keras.io.vocabulary import (
     UNK,
     check_tokens,
     count_words,
+    fitting_tokens,
     read_vocabulary,
     resolve_level,
     write_vocabulary,
@@ -548,7 +549,7 @@ def _read_vocabulary(vocabulary):
             raise SourceError(
                 f"cannot read the vocabulary {vocabulary}: {error}"
             ) from error
-        tokens = read_vocabulary(data, os.fspath(vocabulary))
+        tokens = fitting_tokens(read_vocabulary(data, os.fspath(vocabulary)))
     elif isinstance(vocabulary, Mapping):
         if set(vocabulary.values()) != set(range(len(vocabulary))):
             raise VocabularyError(
@@ -592,7 +593,6 @@ def _as_batch(texts, pairs):
 
 
 def _flatten(rows):
-    """The elements of a list of pairs of lists, in one list."""
     return list(itertools.chain.from_iterable(itertools.chain.from_iterable(rows)))
 
 
