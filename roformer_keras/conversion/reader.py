@@ -108,7 +108,7 @@ def open_checkpoint(
         if given:
             fields["vocabulary"] = read_tokens(given)
         if fields.get("vocabulary"):
-            rows = config.vocabulary_size
+            rows = fields["config"].vocabulary_size
             tokens = fitting_tokens(fields["vocabulary"], rows)
             if len({*tokens}) < len(tokens):
                 # bert4keras gives a repeated token and the next one the same id.

@@ -178,11 +178,11 @@ def test_all_readers_refuse_a_token_that_is_there_twice(folders):
 
 
 def test_an_empty_last_line_with_a_row_of_the_embedding_is_a_token(tmp_path):
-    """As of a model that bert4keras trained with `len(token_dict)` tokens."""
+    """bert4keras trains models with `len(token_dict)` tokens."""
     tensors = load_file(FOLDER / "encoder" / "model.safetensors")
     words = tensors["embeddings.word_embeddings.weight"]
-    more = {"embeddings.word_embeddings.weight": np.concatenate([words, words[:1]])}
-    source = changed("encoder", tmp_path, {"vocab_size": 146}, more)
+    longer = {"embeddings.word_embeddings.weight": np.concatenate([words, words[:1]])}
+    source = changed("encoder", tmp_path, {"vocab_size": 146}, longer)
     with open(source / "vocab.txt", "a", encoding="utf-8") as file:
         file.write("\n\n")
     for reader in ("tokenizer", "checkpoint"):
