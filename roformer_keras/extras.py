@@ -38,7 +38,7 @@ NEEDS = {
     "the format 'onnx'": ("onnx", "onnxruntime"),
     "the format 'openvino'": ("openvino",),
     "int8 in OpenVINO": ("nncf",),
-    "approximate search": ("faiss",),
+    "exact search": ("faiss",),
 }
 _EXTRA_OF = {name: extra for extra, names in _EXTRAS.items() for name in names}
 

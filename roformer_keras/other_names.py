@@ -9,6 +9,9 @@ _Class = TypeVar("_Class", bound=type)
 # Names of version 0.1 that 0.2 withdrew -> what to do instead. `argument=` is an
 # argument or a field, `--flag` a flag. CHANGELOG.md has a table of them.
 WITHDRAWN = {
+    "--approximate": "search computes all cosines, by FAISS where it is installed; "
+    "docs/search.md makes a graph of vectors.npy",
+    "--trust": "an index holds nothing that must be trusted any more",
     "backbone_layout": "train data parallel by keras.distribution.DataParallel, or "
     "write a LayoutMap for keras.distribution.ModelParallel",
     "KERAS_BACKEND=openvino": "set KERAS_BACKEND to tensorflow, jax or torch, and use "

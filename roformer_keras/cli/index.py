@@ -1,10 +1,11 @@
 """`roformer-keras index`."""
 
-from pathlib import Path
+import os
+import shutil
 
 from roformer_keras.cli import layouts, verbs
 from roformer_keras.cli.texts import read_rows
-from roformer_keras.io.atomic import check_target, making_folder
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.types import Engine
 
 EXAMPLES = ("index sentences.txt -o sentences.index",)
@@ -18,49 +19,41 @@ def run(
     *,
     output: str,
     engine: Engine = "auto",
-    approximate: bool = False,
     **flags,
 ) -> None:
     """Make an index of lines of text, in which `search` finds the nearest.
 
-    If it is interrupted, the same command resumes.
+    The index appears when all is written. If it is interrupted, the same command
+    resumes.
 
     Args:
         file: texts, one a line; or a table, as `embed` takes it.
         output: folder of the index.
         engine: as in `embed`.
-        approximate: write a graph for approximate search too, which is for millions of
-            texts; needs FAISS.
     """
     from roformer_keras.data.vector_files import npy_bytes
-    from roformer_keras.search import index
+    from roformer_keras.search.index import RECORD, VECTORS, write_record
 
-    folder = Path(output)
-    vectors = folder / index.VECTORS
-    command = verbs.VerbCommand(
-        VERB, {**flags, "output": str(vectors), "engine": engine}
-    )
+    if output == "-":
+        raise ConfigurationError("an index is a folder, got the output '-'")
+    command = verbs.VerbCommand(VERB, {**flags, "output": output, "engine": engine})
     inputs = read_rows(file, 1, command.layout)
     texts = [text for _, (text,) in inputs]
 
     def lines(rows, answers, job):
-        # Until all is written, it is no index. A graph is of other vectors.
-        for name in (index.RECORD, index.GRAPH):
-            (folder / name).unlink(missing_ok=True)
         return npy_bytes(answers["vector"], len(texts), job.done == 0)
 
-    def finish(loaded):
+    def convert(partial, folder):
+        try:
+            os.link(partial, folder / VECTORS)
+        except OSError:
+            # Some file systems have no links.
+            shutil.copyfile(partial, folder / VECTORS)
         verb = command.verb
-        index.write_record(
-            folder, texts, _encode(loaded), str(verb.source), verb.max_length
-        )
-        if approximate:
-            index.write_graph(folder)
-        return output
+        encode = _encode(command.loaded)
+        write_record(folder, texts, encode, str(verb.source), verb.max_length)
 
-    with making_folder(folder):
-        check_target(vectors, command.overwrite, folder=False)
-        command.run(inputs, lines=lines, endings=(".npy",), finish=finish)
+    command.run(inputs, lines=lines, endings=("",), convert=convert, folder=RECORD)
 
 
 def _encode(loaded):

@@ -29,6 +29,7 @@ def open_job(
     seed: int | None = None,
     overwrite: bool = False,
     convert: Callable[[Path, Path], None] | None = None,
+    folder: bool | str = False,
 ) -> Iterator["Job"]:
     """Yields the job that lines are written to, and completes the output at the end.
 
@@ -43,6 +44,7 @@ def open_job(
             another job discarded.
         convert: function that writes the output of what has been written, in place of
             giving this its name.
+        folder: as in `replacing`. Whether `convert` makes a folder.
 
     Raises:
         OutputError: the output exists or cannot be written, or its partial belongs to
@@ -53,15 +55,15 @@ def open_job(
         return
     # If it is a symbolic link, it stays one.
     final = Path(os.path.realpath(output))
-    check_target(final, overwrite, folder=False)
+    check_target(final, overwrite, folder)
     with locked(final):
         # Another process may have completed it before this one got the lock.
-        check_target(final, overwrite, folder=False)
+        check_target(final, overwrite, folder)
         job = Job(final, metadata, seed, overwrite)
         try:
             yield job
-            check_target(final, overwrite, folder=False)
-            job.complete(convert)
+            check_target(final, overwrite, folder)
+            job.complete(convert, folder)
         finally:
             job.close()
 
@@ -118,7 +120,11 @@ class Job:
         self._count(self.done + inputs, self._file.size)
         self.done += inputs
 
-    def complete(self, convert: Callable[[Path, Path], None] | None = None) -> None:
+    def complete(
+        self,
+        convert: Callable[[Path, Path], None] | None = None,
+        folder: bool | str = False,
+    ) -> None:
         """Gives the output its name, or writes it; see `open_job`."""
         if self._file is None:
             self.write((), 0)
@@ -126,7 +132,7 @@ class Job:
         assert self.partial is not None
         self._file.close()
         if convert is not None:
-            with replacing(self._final, overwrite=True) as target:
+            with replacing(self._final, overwrite=True, folder=folder) as target:
                 convert(self.partial, target)
             self.partial.unlink()
             self._record.unlink()

@@ -34,8 +34,6 @@ def _purposes(options, files) -> Iterator[str]:
         yield "--engine ray"
     if engines & {"openvino", "openvino-int8"}:
         yield "the engine 'openvino'"
-    if options.get("approximate"):
-        yield "approximate search"
     for name, purpose in (
         ("source", "a source at hf://"),
         ("teacher", "a source at hf://"),

@@ -35,7 +35,7 @@ def run(
         source: of the model (default: the one that made the index).
         max_length: tokens to which queries are cut (default: that of the index).
     """
-    from roformer_keras.search.index import check_graph, known_source, read_record
+    from roformer_keras.search.index import known_source, read_record
 
     if "source" not in flags:
         flags["source"] = known_source(index)
@@ -44,8 +44,6 @@ def run(
     if command.runs_on_ray(file, text):
         return
     read_record(index)
-    if command.verb.approximate:
-        check_graph(index, command.verb.trust)
     check_one_input(file, text, "a file of queries", "--text TEXT")
     if text is not None:
         queries = typed_rows(text)

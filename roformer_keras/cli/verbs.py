@@ -49,6 +49,7 @@ class VerbCommand:
     Attributes:
         verb: the verb, with its options.
         layout: arguments of readers of files, by name.
+        loaded: the verb with its model, once it has run.
         overwrite, quiet: flags of the job.
 
     Raises:
@@ -59,6 +60,7 @@ class VerbCommand:
         self, verb: str, flags: Mapping[str, Any], layout: str = layouts.TABLE
     ):
         kind: type[Verb] = find_class(verb)
+        self.loaded: Any = None
         job = vars(_select(find_class(layouts.JOB), flags))
         self._on_ray = job["engine"] == "ray"
         self._output = flags["output"]
@@ -105,8 +107,8 @@ class VerbCommand:
         extras: Sequence[Mapping] = (),
         lines: Callable | None = None,
         loaded: Any = None,
-        finish: Callable[[Any], str] | None = None,
         convert: Callable | None = None,
+        folder: bool | str = False,
         endings: Sequence[str] = (".jsonl", ".tsv"),
     ) -> None:
         """Answers inputs in this process, and prints the name of the output at the end.
@@ -118,9 +120,7 @@ class VerbCommand:
             lines: function from rows, answers and `Job` to lines, in place of
                 `answer_lines`; or to bytes, for a file of another kind.
             loaded: the loaded verb, if it is known to answer the inputs.
-            finish: function of the loaded verb that completes the output, and returns
-                what is printed in place of its name.
-            convert: as in `open_job`.
+            convert, folder: as in `open_job`; `loaded` is an attribute then.
             endings: extensions that the output may have.
         """
         from roformer_keras.progress import progress_bar
@@ -130,13 +130,15 @@ class VerbCommand:
         rows, count, window = [row for _, row in inputs], len(inputs), self.verb.window
         metadata = self._metadata(rows, extras)
         seed = getattr(self.verb, "seed", None)
-        with open_job(self._output, metadata, seed, self.overwrite, convert) as job:
+        with open_job(
+            self._output, metadata, seed, self.overwrite, convert, folder
+        ) as job:
             self._remark_resumed(job.done, count)
             with _kept(lambda: job.partial and job.done, count, job.partial):
                 start_backend()
                 if "seed" in self.verb.option_names():
                     self.verb = dataclasses.replace(self.verb, seed=job.seed)
-                loaded = loaded or self.load(inputs)
+                loaded = self.loaded = loaded or self.load(inputs)
                 show = shows_progress(self.quiet)
                 bar = progress_bar(show, total=count, initial=job.done)
                 with bar, log_to_stderr(self.quiet):
@@ -157,7 +159,7 @@ class VerbCommand:
                         bar.update(len(batch))
                 interrupts.check()
         if self._output != "-":
-            print(finish(loaded) if finish else self._output)
+            print(self._output)
 
     def _metadata(self, rows, extras):
         """Settings that distinguish this job from others on the same inputs."""

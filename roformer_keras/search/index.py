@@ -1,50 +1,41 @@
 """A folder of vectors and of their texts, in which the nearest are found.
 
-INDEX/vectors.npy       float32 `(texts, dim)`, of length 1; read as a memory map
-INDEX/texts.jsonl       the texts, in the same order
-INDEX/index.json        the model that has made the vectors; written last
-INDEX/neighbours.faiss  a graph for approximate search; only where it was asked for
+INDEX/vectors.npy   float32 `(texts, dim)`, of length 1; read as a memory map
+INDEX/texts.jsonl   the texts, in the same order
+INDEX/index.json    the model that has made the vectors; written last
 """
 
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from roformer_keras.checks import check_flag, check_integer, check_path
+from roformer_keras.checks import check_integer, check_path
 from roformer_keras.data.files import read_table
 from roformer_keras.data.texts import as_texts, check_list
 from roformer_keras.data.vector_files import npy_bytes
 from roformer_keras.errors import (
     CheckpointError,
     ConfigurationError,
-    Hint,
     SourceError,
     errors_at,
 )
-from roformer_keras.extras import import_extra
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import one_line, replacing
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import json_bytes, read_json
 from roformer_keras.search.neighbours import (
     Neighbours,
-    nearest,
+    nearest_of_unit,
     unit_vectors,
     vector_lengths,
 )
 
-VECTORS, TEXTS, RECORD, GRAPH = (
-    "vectors.npy",
-    "texts.jsonl",
-    "index.json",
-    "neighbours.faiss",
-)
+VECTORS, TEXTS, RECORD = "vectors.npy", "texts.jsonl", "index.json"
 # What a model is known by: its vectors of these texts. They are the same in another
 # format and by another engine, and differ after another training.
 PROBES = (
@@ -57,8 +48,6 @@ PROBES = (
 )
 # The distance of such vectors by weights in 8 bits is 0.07, of other models above 0.3.
 _MAX_DISTANCE = 0.15
-# Edges of a vector in the graph, and how many are looked at to make and to search it.
-_EDGES, _MAKING, _SEARCHING = 32, 80, 64
 _ROWS = 4096
 
 
@@ -90,9 +79,6 @@ class VectorIndex:
         folder: that `build_index` or `roformer-keras index` wrote.
         model: what made the vectors: a model or an export with `encode`, such as
             `RoFormerSim`, or a function from a list of texts to vectors.
-        approximate: bool. Whether the graph of FAISS is asked, which misses some of the
-            nearest, and is faster among millions. The index must have one.
-        trust: bool. True to read the graph: FAISS is not made for files of strangers.
 
     Attributes:
         texts: list of str.
@@ -113,16 +99,8 @@ class VectorIndex:
         [['今天天气不错']]
     """
 
-    def __init__(
-        self,
-        folder: str | os.PathLike,
-        model: Any,
-        approximate: bool = False,
-        trust: bool = False,
-    ):
+    def __init__(self, folder: str | os.PathLike, model: Any):
         check_path("folder", folder)
-        check_flag("approximate", approximate)
-        check_flag("trust", trust)
         path, record = Path(folder), read_record(folder)
         self.source: str = record["source"]
         self.max_length: int | None = record["max_length"]
@@ -130,25 +108,15 @@ class VectorIndex:
         self.vectors = _read_vectors(path / VECTORS)
         table = read_table(str(path / TEXTS), 1, ["text"], labelled=False)
         self.texts = [text for (text,) in table.texts]
-        self._graph = _read_graph(path, trust) if approximate else None
-        counts = {TEXTS: len(self.texts)}
-        if self._graph is not None:
-            counts[GRAPH] = self._graph.ntotal
-        for name, count in counts.items():
-            if count != len(self.vectors):
-                raise SourceError(
-                    f"{path / name} must have {len(self.vectors):,} rows, as many as "
-                    f"there are vectors, got {count:,}: make the index again"
-                )
+        if len(self.texts) != len(self.vectors):
+            raise SourceError(
+                f"{path / TEXTS} must have {len(self.vectors):,} rows, as many as "
+                f"there are vectors, got {len(self.texts):,}: make the index again"
+            )
         _check_model(path, record, self._encode, self.vectors.shape[1])
 
     def __len__(self) -> int:
         return len(self.texts)
-
-    @cached_property
-    def _lengths(self) -> np.ndarray:
-        # To measure them takes as long as to answer one query.
-        return vector_lengths("vectors", self.vectors)
 
     def search(self, queries: str | Sequence[str], top_k: int = 10) -> list:
         """The texts that are nearest to each query, the nearest first.
@@ -176,7 +144,6 @@ class VectorIndex:
             [
                 Hit(int(number), self.texts[number], float(score))
                 for number, score in zip(*row, strict=True)
-                if number >= 0
             ]
             for row in zip(*neighbours, strict=True)
         ]
@@ -191,13 +158,8 @@ class VectorIndex:
         Returns:
             As `semantic_search`.
         """
-        if self._graph is None:
-            return nearest(vectors, self.vectors, top_k, self._lengths)
         check_integer("top_k", top_k, minimum=1)
-        vectors = unit_vectors("vectors", vectors)
-        self._graph.hnsw.efSearch = max(_SEARCHING, 2 * top_k)
-        scores, numbers = self._graph.search(vectors, min(top_k, len(self)))
-        return Neighbours(numbers, scores)
+        return nearest_of_unit(unit_vectors("vectors", vectors), self.vectors, top_k)
 
 
 def build_index(
@@ -207,7 +169,6 @@ def build_index(
     *,
     source: str = "",
     max_length: int | None = None,
-    approximate: bool = False,
     overwrite: bool = False,
 ) -> Path:
     """Writes the index of some texts.
@@ -219,7 +180,6 @@ def build_index(
         source: str. The name under which `roformer-keras search` finds the model.
         max_length: int. Tokens to which `encode` of the model cuts the texts, and
             later the queries; its own default if not given.
-        approximate: bool. Whether to write a graph for approximate search, by FAISS.
         overwrite: bool. Whether an existing folder may be replaced.
 
     Returns:
@@ -234,7 +194,6 @@ def build_index(
         >>> search.build_index("poem", ["床前明月光", "疑是地上霜"], model).name
         'poem'
     """
-    check_flag("approximate", approximate)
     if max_length is not None:
         check_integer("max_length", max_length, minimum=1)
     encode = encoder_of(model, max_length)
@@ -247,8 +206,6 @@ def build_index(
                 vectors = unit_vectors("vectors", encoded)
                 file.write(npy_bytes(vectors, len(texts), start == 0))
         write_record(partial, texts, encode, source, max_length)
-        if approximate:
-            write_graph(partial)
     return Path(folder)
 
 
@@ -259,30 +216,14 @@ def write_record(
     source: str,
     max_length: int | None,
 ) -> None:
-    """Writes the texts of an index, and then its record, which makes it whole."""
+    """Writes the texts and the record of an index, next to its vectors."""
     lines = (f"{json.dumps({'text': one}, ensure_ascii=False)}\n" for one in texts)
-    with (
-        replacing(folder / TEXTS, overwrite=True) as partial,
-        open(partial, "w", encoding="utf-8") as file,
-    ):
+    with open(folder / TEXTS, "w", encoding="utf-8") as file:
         file.writelines(lines)
     probes = unit_vectors("vectors", encode(list(PROBES)))
     record = {"source": source, "max_length": max_length, "count": len(texts)}
     record["probes"] = probes.tolist()
-    with replacing(folder / RECORD, overwrite=True) as partial:
-        partial.write_bytes(json_bytes(record))
-
-
-def write_graph(folder: Path) -> None:
-    """Writes the graph for approximate search next to the vectors."""
-    faiss = import_extra("faiss", "approximate search")
-    vectors = _read_vectors(folder / VECTORS)
-    graph = faiss.IndexHNSWFlat(vectors.shape[1], _EDGES, faiss.METRIC_INNER_PRODUCT)
-    graph.hnsw.efConstruction = _MAKING
-    for start in range(0, len(vectors), _ROWS):
-        graph.add(np.ascontiguousarray(vectors[start : start + _ROWS]))
-    with replacing(folder / GRAPH, overwrite=True) as partial:
-        faiss.write_index(graph, str(partial))
+    (folder / RECORD).write_bytes(json_bytes(record))
 
 
 def read_record(folder: str | os.PathLike) -> dict[str, Any]:
@@ -350,6 +291,9 @@ def _read_vectors(path):
         raise SourceError(
             f"{path} must be float32 (texts, dim), got {vectors.dtype} {vectors.shape}"
         )
+    lengths = vector_lengths(os.fspath(path), vectors)
+    if not np.allclose(lengths, 1, atol=1e-3):
+        raise SourceError(f"{path} must hold vectors of length 1: make the index again")
     return vectors
 
 
@@ -374,34 +318,3 @@ def _check_model(folder, record, encode, dim):
         f"the index {folder} was made by {name!r:.200}, got a model {said}",
         hint="search with the model of the index, or make the index again",
     )
-
-
-def check_graph(folder: str | os.PathLike, trust: bool) -> Path:
-    """The path of the graph of an index, which FAISS may read.
-
-    Raises:
-        SourceError: there is none.
-        ConfigurationError: it is not trusted.
-    """
-    path = Path(folder) / GRAPH
-    if not path.is_file():
-        raise SourceError(
-            f"approximate search needs the graph of an index, there is no {path}",
-            hint=Hint("make the index again with {approximate:True} {overwrite:True}"),
-        )
-    if not trust:
-        raise ConfigurationError(
-            f"FAISS reads {path} without a check, so it is read only if you trust who "
-            "wrote it",
-            hint=Hint("pass {trust:True} if you did, or leave out {approximate}"),
-        )
-    return path
-
-
-def _read_graph(folder, trust):
-    path = check_graph(folder, trust)
-    faiss = import_extra("faiss", "approximate search")
-    try:
-        return faiss.read_index(str(path))
-    except RuntimeError as error:
-        raise SourceError(f"cannot read {path}: {one_line(error)}") from error

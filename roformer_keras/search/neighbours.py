@@ -1,4 +1,4 @@
-"""The nearest vectors, exactly: products of blocks, of which the best are kept."""
+"""The nearest vectors, by all of their cosines."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -7,9 +7,11 @@ import numpy as np
 
 from roformer_keras.checks import check_integer, check_number
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.extras import import_extra, is_installed
 
-# Cosines that are computed at a time, 16 MiB of them, and rows of a block.
-_COSINES, _ROWS = 2**22, 2048
+# Cosines that NumPy computes at a time, 16 MiB of them; vectors of a corpus that are
+# divided by their lengths at a time; and rows of a block of pairs.
+_COSINES, _BLOCK, _ROWS = 2**22, 2**16, 2048
 # Products of equal vectors of length 1 are 1 but for this.
 _ROUNDING = 1e-6
 
@@ -53,7 +55,7 @@ def semantic_search(queries: Any, corpus: Any, top_k: int = 10) -> Neighbours:
     """The vectors of a corpus that are nearest to each query, by their cosines.
 
     All cosines are computed, a block at a time, so that nothing is missed and memory is
-    small. Of equal cosines the lower row comes first.
+    small. FAISS computes them where it is installed.
 
     Args:
         queries: float `(queries, dim)`, or `(dim,)` for one.
@@ -73,71 +75,55 @@ def semantic_search(queries: Any, corpus: Any, top_k: int = 10) -> Neighbours:
         >>> found.numbers.tolist()
         [0]
     """
-    return nearest(queries, corpus, top_k)
-
-
-def nearest(
-    queries: Any, corpus: Any, top_k: int, lengths: np.ndarray | None = None
-) -> Neighbours:
-    """`semantic_search` in a corpus whose `vector_lengths` may be known."""
     check_integer("top_k", top_k, minimum=1)
     if np.ndim(queries) == 1:
-        neighbours = nearest(np.asarray(queries)[None], corpus, top_k, lengths)
+        neighbours = semantic_search(np.asarray(queries)[None], corpus, top_k)
         return Neighbours(neighbours.numbers[0], neighbours.scores[0])
     corpus, queries = _vectors("corpus", corpus), unit_vectors("queries", queries)
+    blocks = [
+        nearest_of_unit(queries, block, top_k, at)
+        for at, block in _blocks(corpus, _BLOCK)
+    ]
+    numbers, scores = (
+        np.concatenate(arrays, 1) for arrays in zip(*blocks, strict=True)
+    )
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
+    return Neighbours(
+        np.take_along_axis(numbers, order, 1), np.take_along_axis(scores, order, 1)
+    )
+
+
+def nearest_of_unit(
+    queries: np.ndarray, corpus: np.ndarray, top_k: int, first_row: int = 0
+) -> Neighbours:
+    """`semantic_search` among vectors of length 1, by FAISS where it is installed.
+
+    Args:
+        first_row: int. The number of the first vector of the corpus.
+    """
     if queries.shape[1] != corpus.shape[1]:
         raise ConfigurationError(
             "queries and the corpus must have vectors of one width, got "
             f"{queries.shape[1]} and {corpus.shape[1]}"
         )
-    best = _Best(len(queries), min(top_k, len(corpus)))
-    height = max(1, min(len(queries), _ROWS))
-    width = max(best.count, _COSINES // height)
-    for at in range(0, len(corpus), width):
-        # To divide the products takes less than to divide the vectors.
-        block = corpus[at : at + width]
-        if lengths is None:
-            divisors = vector_lengths("corpus", block)
-        else:
-            divisors = lengths[at : at + width]
-        for start in range(0, len(queries), height):
-            cosines = queries[start : start + height] @ block.T
-            cosines /= divisors
-            best.add(start, at, cosines)
-    return Neighbours(best.numbers, best.scores)
-
-
-class _Best:
-    """The best cosines of each query so far."""
-
-    def __init__(self, queries, count):
-        self.count = count
-        self.numbers = np.full((queries, count), -1, "int64")
-        self.scores = np.full((queries, count), -np.inf, "float32")
-
-    def add(self, query, row, scores):
-        """Adds the cosines of some queries and of the next rows of the corpus."""
-        if not self.count:
-            return
-        part = slice(query, query + len(scores))
-        if row == 0:
-            # So that few have to be sorted.
-            at = scores.shape[1] - self.count
-            minimum = np.partition(scores, at, axis=1)[:, at : at + 1]
-            better = _where(scores >= minimum)
-        else:
-            # A later row comes after an equal one.
-            better = _where(scores > self.scores[part, -1:])
-        queries, rows = better
-        old = np.repeat(np.arange(len(scores)), self.count)
-        owner = np.concatenate([old, queries])
-        value = np.concatenate([self.scores[part].ravel(), scores[better]])
-        number = np.concatenate([self.numbers[part].ravel(), rows + row])
-        order = np.lexsort((number, -value, owner))
-        # Where each query begins, of which the first `count` are kept.
-        starts = np.searchsorted(owner[order], np.arange(len(scores)))
-        kept = order[starts[:, None] + np.arange(self.count)]
-        self.scores[part], self.numbers[part] = value[kept], number[kept]
+    count = min(top_k, len(corpus))
+    if is_installed("faiss"):
+        faiss = import_extra("faiss", "exact search")
+        metric = faiss.METRIC_INNER_PRODUCT
+        scores, numbers = faiss.knn(queries, corpus, count, metric=metric)
+        return Neighbours(numbers + first_row, scores)
+    numbers = np.empty((len(queries), count), "int64")
+    scores = np.empty((len(queries), count), "float32")
+    height = max(1, _COSINES // len(corpus))
+    for start in range(0, len(queries), height):
+        rows = slice(start, start + height)
+        cosines = queries[rows] @ corpus.T
+        best = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
+        values = np.take_along_axis(cosines, best, 1)
+        order = np.argsort(-values, axis=1)
+        numbers[rows] = np.take_along_axis(best, order, 1) + first_row
+        scores[rows] = np.take_along_axis(values, order, 1)
+    return Neighbours(numbers, scores)
 
 
 def paraphrase_mining(

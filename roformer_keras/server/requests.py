@@ -136,7 +136,7 @@ ROUTES: dict[type[Verb], Route] = {
         Queries,
         "queries",
         "results",
-        left_out=(*_SOURCE, "max_length", "index", "approximate", "trust"),
+        left_out=(*_SOURCE, "max_length", "index"),
         changes={"top_k": {"le": 100}},
     ),
     Rerank: Route(

@@ -19,14 +19,10 @@ class Search(VectorVerb):
     Args:
         index: folder of `roformer-keras index`.
         top_k: how many texts are found for a query.
-        approximate: ask the graph of the index, which may miss some.
-        trust: read the graph, which FAISS does without a check; for your own only.
     """
 
     index: str | os.PathLike = ""
     top_k: int = integer(10, minimum=1, maximum=10_000)
-    approximate: bool = False
-    trust: bool = False
 
     name = "search"
     fields = ("query",)
@@ -43,12 +39,11 @@ class Search(VectorVerb):
 
         if not self.index:
             raise ConfigurationError("search needs the folder of an index")
-        key = self.index, self.approximate, self.trust
-        if key not in loaded.kept:
+        if self.index not in loaded.kept:
             length = read_record(self.index)["max_length"]
             encode = dataclasses.replace(self, max_length=length).encoder(loaded)
-            loaded.kept[key] = VectorIndex(key[0], encode, *key[1:])
-        index = loaded.kept[key]
+            loaded.kept[self.index] = VectorIndex(self.index, encode)
+        index = loaded.kept[self.index]
         # Queries are cut where the texts of the index were, if not elsewhere.
         length = self.max_length or index.max_length
         encode = dataclasses.replace(self, max_length=length).encoder(loaded)

@@ -91,27 +91,6 @@ def test_queries_are_cut_as_the_texts_of_the_index_were(is_tuned, tmp_path, caps
     assert answer["results"][0][0]["score"] == pytest.approx(1, abs=1e-5)
 
 
-def test_an_index_that_is_made_again_loses_its_graph(tmp_path, model, capsys):
-    pytest.importorskip("faiss")
-    index = str(tmp_path / "a.index")
-    for texts, flags in ((TEXTS, ["--approximate"]), (TEXTS[::-1], ["--overwrite"])):
-        file = write_lines(tmp_path / "a.txt", texts)
-        words = ["index", str(file), "-o", index, "--quiet", "--source", str(SIM)]
-        assert main([*words, *flags]) == 0
-    words = ["search", index, "--text", TEXTS[0], "--quiet"]
-    assert main([*words, "--approximate", "--trust"]) == 2
-    assert "needs the graph of an index" in capsys.readouterr().err
-    # One of other vectors that was copied there.
-    search.build_index(tmp_path / "b.index", TEXTS[:9], model, approximate=True)
-    copy = (tmp_path / "b.index" / "neighbours.faiss").read_bytes()
-    (tmp_path / "a.index" / "neighbours.faiss").write_bytes(copy)
-    assert main([*words, "--approximate", "--trust"]) == 2
-    assert (
-        "must have 32 rows, as many as there are vectors, got 9"
-        in capsys.readouterr().err
-    )
-
-
 def test_one_text_is_not_taken_for_many_letters(tmp_path, model):
     for call in (
         lambda: search.build_index(tmp_path / "x", "今天天气", model),
@@ -145,7 +124,7 @@ def test_an_index_that_was_interrupted_is_resumed(folder, monkeypatch, capsys):
     words = ["index", str(folder / "a.txt"), "-o", str(folder / "b.index")]
     words += ["--source", str(SIM)]
     assert main(words) == 130
-    assert not (folder / "b.index" / "index.json").exists()
+    assert not (folder / "b.index").exists()
     assert main(["search", str(folder / "b.index"), "--text", "今天"]) == 2
     monkeypatch.setattr(Job, "write", write)
     assert main(words) == 0
@@ -154,7 +133,29 @@ def test_an_index_that_was_interrupted_is_resumed(folder, monkeypatch, capsys):
         np.load(folder / name / "vectors.npy") for name in ("a.index", "b.index")
     )
     np.testing.assert_allclose(one, other, atol=1e-6)
+    assert sorted(path.name for path in folder.glob("b.index*")) == ["b.index"]
     assert main(words) == 4
+
+
+def test_an_index_answers_until_its_replacement_is_whole(tmp_path, monkeypatch):
+    from roformer_keras.cli.jobs import Job
+
+    words = ["index", str(tmp_path / "a.txt"), "-o", str(tmp_path / "a.index")]
+    words += ["--source", str(SIM), "--quiet"]
+    for texts, code in ((TEXTS[:9], 0), (TEXTS[9:], 130)):
+        write_lines(tmp_path / "a.txt", texts)
+        assert main([*words, "--overwrite"]) == code
+        monkeypatch.setattr(Job, "complete", interrupt)
+    asked = ["search", str(tmp_path / "a.index"), "--text", TEXTS[0], "--quiet"]
+    assert main(asked) == 0
+    monkeypatch.undo()
+    assert main([*words, "--overwrite"]) == 0
+    lines = (tmp_path / "a.index" / "texts.jsonl").read_text(encoding="utf-8")
+    assert len(lines.splitlines()) == len(TEXTS[9:])
+
+
+def interrupt(*arguments):
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("int8", [False, pytest.param(True, marks=pytest.mark.weekly)])

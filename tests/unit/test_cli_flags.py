@@ -68,7 +68,7 @@ FLAGS = {
     "max-new-tokens method min-length min-new-tokens model num-beams "
     "no-repeat-ngram-size num-return-sequences repetition-penalty seed stop "
     "temperature top-k top-p unilm worker-engine",
-    "index": "approximate batch-tokens config encoding engine fields format header "
+    "index": "batch-tokens config encoding engine fields format header "
     "max-length output overwrite quiet source vocabulary",
     "inspect": "config json tensors vocabulary",
     "list": "json",
@@ -87,8 +87,8 @@ FLAGS = {
     "quiet save-every seed source steps subwords teacher vocabulary warmup whole-word",
     "rerank": f"{READS} config fields format label max-length output overwrite query "
     "quiet source vocabulary",
-    "search": f"{READS} approximate config fields format max-length output overwrite "
-    "quiet source text top-k trust vocabulary",
+    "search": f"{READS} config fields format max-length output overwrite "
+    "quiet source text top-k vocabulary",
     "serve": "address allowed-host api-key batch-wait cpus-per-replica engine host "
     "index max-batch max-body max-characters max-connections max-length max-texts "
     "max-tokens max-written model-name "

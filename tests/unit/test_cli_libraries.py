@@ -50,7 +50,6 @@ OPTIONS = (
     ("source", "hf://owner/name", "huggingface_hub"),
     ("teacher", "--teacher hf://owner/name", "huggingface_hub"),
     ("target", "hf://owner/name", "huggingface_hub"),
-    ("approximate", "--approximate", "faiss"),
     ("FILES", "rows.parquet", "pyarrow"),
     ("FILES", "rows.feather", "pyarrow"),
     ("FILES", "rows.xlsx", "openpyxl"),
@@ -161,16 +160,6 @@ def test_a_missing_library_is_named_first(here, monkeypatch, capsys):
             wrong.append((command, line, library, code, err))
     assert wrong == []
     assert len(named) > 70
-
-
-def test_a_graph_that_is_missing_or_not_trusted_is_named_first(here, capsys):
-    command = ("search", "index", "--text", "今", "--approximate")
-    code, _, err = run_main(*command, "--source", SIM, capsys=capsys)
-    message = "no index/neighbours.faiss: make the index again with --approximate --ov"
-    assert (code, message in err) == (2, True), err
-    open("index/neighbours.faiss", "w").close()
-    code, _, err = run_main(*command, capsys=capsys)
-    assert (code, "only if you trust who wrote it" in err) == (2, True), err
 
 
 def test_a_name_of_the_package_that_needs_a_library_names_its_extra(

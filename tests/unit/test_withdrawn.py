@@ -51,6 +51,6 @@ def test_a_withdrawn_argument_is_explained(name):
 
 @pytest.mark.parametrize("flag", FLAGS)
 def test_a_withdrawn_flag_is_explained(flag, capsys):
-    code, _, error = run_main("finetune", flag, "x", capsys=capsys)
+    code, _, error = run_main("index", "x", "-o", "y", flag, capsys=capsys)
     assert code == 2
     assert WITHDRAWN[flag] in error

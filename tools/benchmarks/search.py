@@ -1,4 +1,4 @@
-"""Speed of search among sentences, next to other exact and approximate ways.
+"""Speed of search among sentences, next to other exact ways.
 
     python -m tools.benchmarks.search [--texts 100000] [--queries 1000] [--rounds 5]
 
@@ -86,7 +86,7 @@ class RoFormer(Searching):
 
         texts = (self.folder / "texts.txt").read_text(encoding="utf-8").split("\n")
         start = time.perf_counter()
-        build_index(self.folder / INDEX, texts, self.model, approximate=True)
+        build_index(self.folder / INDEX, texts, self.model)
         seconds = time.perf_counter() - start
         queries = (self.folder / "queries.txt").read_text(encoding="utf-8").split("\n")
         np.save(self.folder / QUERIES, self.model.encode(queries, verbose=0))
@@ -103,17 +103,6 @@ class RoFormer(Searching):
         # Of an index that is open, as a server has it.
         index.nearest(np.zeros((1, index.vectors.shape[1])), TOP_K)
         return lambda vectors, queries: index.nearest(queries, TOP_K).numbers
-
-
-class Approximate(Searching):
-    """The graph of the index."""
-
-    def make(self):
-        import faiss
-
-        graph = faiss.read_index(str(self.folder / INDEX / "neighbours.faiss"))
-        graph.hnsw.efSearch = 64
-        return lambda vectors, queries: graph.search(queries, TOP_K)[1]
 
 
 class NumPy(Searching):
@@ -159,7 +148,6 @@ SIDES = {
     "numpy": NumPy,
     "sentence_transformers": SentenceTransformers,
     "faiss, exact": Flat,
-    "roformer_keras, approximate": Approximate,
 }
 
 
