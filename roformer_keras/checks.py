@@ -263,7 +263,7 @@ class Only:
         """Raises ConfigurationError if a field does not count in settings."""
         others = {other: operator.attrgetter(other)(settings) for other in self.others}
         if not self.holds(*others.values()):
-            shown = [f"{other}={setting!r}" for other, setting in others.items()]
+            shown = [f"{other}={setting!r:.80}" for other, setting in others.items()]
             raise ConfigurationError(
                 f"{name} counts only with {self.words}, got "
                 f"{', '.join([f'{name}={value!r}', *shown])}",
@@ -306,9 +306,10 @@ def option(default, only: Only):
     return dataclasses.field(default=default, metadata={"only": only})
 
 
-def columns(default=MISSING):
+def columns(default=MISSING, *, only: Only | None = None):
     """A field of names of columns, or of one; numbers of columns become names."""
-    return dataclasses.field(default=default, metadata={"convert": _column_names})
+    metadata = {"convert": _column_names, "only": only}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def file_paths(default=MISSING):

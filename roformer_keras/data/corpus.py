@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from roformer_keras.checks import (
+    Only,
     Settings,
     check_choice,
     choice,
@@ -54,7 +55,7 @@ class CorpusSource(Settings):
     format: str | None = choice(None, choices=(None, *FORMATS))
     header: str | None = choice(None, choices=(None, *HEADERS))
     encoding: str = choice("utf-8", choices=ENCODINGS)
-    group: str | None = columns(None)
+    group: str | None = columns(None, only=Only("holdout", bool, "holdout"))
     holdout: float = number(0.0, minimum=0, below=1)
 
     def _check_together(self):

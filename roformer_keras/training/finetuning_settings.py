@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from roformer_keras.checks import (
+    Only,
     Settings,
     check_number,
     choice,
@@ -13,6 +14,7 @@ from roformer_keras.checks import (
     file_paths,
     integer,
     number,
+    option,
     source_path,
 )
 from roformer_keras.data.files import ENCODINGS, FORMATS, HEADERS, data_files
@@ -29,7 +31,31 @@ from roformer_keras.training.optimizer_settings import (
     random_seed,
 )
 
-_LORA_TARGETS = ("query", "value")
+# Settings with which others count.
+_LORA = Only("lora_rank above 0", bool, "lora_rank")
+_TRAINS_EMBEDDINGS = Only(
+    "embeddings that are trained, which lora_rank and freeze_embeddings freeze",
+    lambda rank, frozen: not rank and not frozen,
+    *("lora_rank", "freeze_embeddings"),
+)
+_HELD_OUT = Only(
+    "data that are not trained on: valid, or holdout",
+    lambda valid, holdout: valid is not None or holdout > 0,
+    *("valid", "holdout"),
+)
+_CHOOSES_EPOCH = Only(
+    f"{_HELD_OUT.words}, and keep_best or patience",
+    lambda valid, holdout, keep_best, patience: (
+        _HELD_OUT.holds(valid, holdout) and (keep_best or patience is not None)
+    ),
+    *("valid", "holdout", "keep_best", "patience"),
+)
+
+
+def _of_tasks(setting: str) -> Only:
+    """The tasks that take a setting."""
+    names = [name for name, task in TASKS.items() if setting in task.settings]
+    return Only(f"task {' or '.join(names)}", lambda task: task in names, "task")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,7 +141,7 @@ class FinetuningSettings(Settings):
     valid: str | None = file_paths(None)
     test: str | None = file_paths(None)
     holdout: float = number(0.0, minimum=0, below=1)
-    holdout_by: tuple[str, ...] = columns(())
+    holdout_by: tuple[str, ...] = columns((), only=Only("holdout", bool, "holdout"))
     fields: tuple[str, ...] = columns(())
     format: str | None = choice(None, choices=(None, *FORMATS))
     header: str | None = choice(None, choices=(None, *HEADERS))
@@ -134,20 +160,28 @@ class FinetuningSettings(Settings):
     warmup_ratio: float = number(0.1, minimum=0, below=1)
     schedule: str = choice("linear", choices=("linear", "constant"))
     optimizer: OptimizerSettings = dataclasses.field(default_factory=OptimizerSettings)
-    layer_decay: float = number(1.0, above=0, maximum=1)
+    layer_decay: float = number(
+        1.0,
+        above=0,
+        maximum=1,
+        only=Only("optimizer adamw", lambda name: name == "adamw", "optimizer.name"),
+    )
     lora_rank: int = integer(0, minimum=0, maximum=2**20)
-    lora_alpha: float | None = None
-    lora_targets: tuple[str, ...] = _LORA_TARGETS
-    freeze_embeddings: bool = False
+    lora_alpha: float | None = option(None, _LORA)
+    lora_targets: tuple[str, ...] = option(("query", "value"), _LORA)
+    freeze_embeddings: bool = option(
+        False,
+        Only("lora_rank=0: LoRA freezes them", lambda rank: not rank, "lora_rank"),
+    )
     freeze_layers: int = integer(0, minimum=0)
-    adversarial_epsilon: float = number(0.0, minimum=0)
-    r_drop: float = number(0.0, minimum=0)
-    class_weights: str | Mapping | None = None
+    adversarial_epsilon: float = number(0.0, minimum=0, only=_TRAINS_EMBEDDINGS)
+    r_drop: float = number(0.0, minimum=0, only=_of_tasks("r_drop"))
+    class_weights: str | Mapping | None = option(None, _of_tasks("class_weights"))
     dtype: str = dtype_policy()
     gradient_checkpointing: bool = False
-    monitor: str | None = None
-    patience: int | None = integer(None, minimum=1)
-    keep_best: bool = True
+    monitor: str | None = option(None, _CHOOSES_EPOCH)
+    patience: int | None = integer(None, minimum=1, only=_HELD_OUT)
+    keep_best: bool = option(True, _HELD_OUT)
     seed: int = random_seed()
 
     # Those that a resumed training may change.
@@ -165,11 +199,6 @@ class FinetuningSettings(Settings):
                 f"give valid or holdout, not both: got valid={self.valid!r} and "
                 f"holdout={self.holdout}"
             )
-        if self.holdout_by and not self.holdout:
-            raise ConfigurationError(
-                "holdout_by says which rows holdout keeps together: give holdout, got "
-                f"holdout={self.holdout}"
-            )
         if self.pairs and set(TASKS[self.task].text_counts) != {1, 2}:
             raise ConfigurationError(
                 f"pairs are for tasks of one text or two, got task={self.task!r}"
@@ -179,12 +208,6 @@ class FinetuningSettings(Settings):
                 "fields must name two texts and a label with pairs, got "
                 f"{', '.join(self.fields)}"
             )
-        has_valid = self.valid is not None or self.holdout > 0
-        for name in ("monitor", "patience"):
-            if getattr(self, name) is not None and not has_valid:
-                raise ConfigurationError(
-                    f"{name} needs data that are not trained on: give valid, or holdout"
-                )
 
     def _check_together(self):
         if self.batch_size % self.accumulation:
@@ -193,25 +216,6 @@ class FinetuningSettings(Settings):
                 f"batch_size={self.batch_size}, accumulation={self.accumulation}"
             )
         self._check_files()
-        if self.adversarial_epsilon and (self.lora_rank or self.freeze_embeddings):
-            cause = "lora_rank" if self.lora_rank else "freeze_embeddings"
-            raise ConfigurationError(
-                f"adversarial_epsilon moves embeddings, which {cause} freezes: leave "
-                "one of them out"
-            )
-        if self.layer_decay < 1 and self.optimizer.name != "adamw":
-            raise ConfigurationError(
-                f"layer_decay needs optimizer adamw, got {self.optimizer.name!r}"
-            )
-        for name, is_set in (
-            ("r_drop", self.r_drop),
-            ("class_weights", self.class_weights is not None),
-        ):
-            tasks = [task for task in TASKS if name in TASKS[task].settings]
-            if is_set and self.task not in tasks:
-                raise ConfigurationError(
-                    f"{name} works only for {' and '.join(tasks)}, got {self.task!r}"
-                )
         if self.class_weights is not None and self.options.get("multi_label"):
             raise ConfigurationError(
                 "class_weights must be of one class a row, got multi_label=True"
@@ -224,12 +228,6 @@ class FinetuningSettings(Settings):
         if isinstance(self.class_weights, Mapping):
             for label, weight in self.class_weights.items():
                 check_number(f"class_weights of {label}", weight, minimum=0)
-        has_lora = self.lora_alpha is not None or self.lora_targets != _LORA_TARGETS
-        if has_lora and not self.lora_rank:
-            raise ConfigurationError(
-                "lora_alpha and lora_targets are for LoRA, which lora_rank turns on; "
-                "got lora_rank=0"
-            )
         compares_rows = TASKS[self.task].objective(self.options).compares_rows
         if compares_rows and self.batch_size // self.accumulation < 2:
             raise ConfigurationError(

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from roformer_keras.checks import (
+    Only,
     Settings,
     choice,
     integer,
     number,
+    option,
     read_fields,
     source_path,
 )
@@ -38,6 +40,15 @@ OBJECTIVE_NAMES = tuple(itertools.chain.from_iterable(OBJECTIVES_OF.values()))
 _COMPARING = ("simbert", "distillation", "cosent")
 # A source has them already, and its weights fit no others.
 _SIZES = ("num_layers", "hidden_dim", "num_heads")
+# Settings with which others count.
+_BUILT = Only(
+    "a vocabulary that is built, without vocabulary and source",
+    lambda *files: files == (None, None),
+    *("vocabulary", "source"),
+)
+_HELD_OUT = Only(
+    "data with a holdout", lambda data: any(one.holdout for one in data), "data"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,25 +175,44 @@ class PretrainingSettings(Settings):
     stages: tuple[TrainingStage, ...]
     name: str = "roformer"
     source: str | None = source_path(None)
-    initialize_heads: bool = False
-    ignore: tuple[str, ...] = ()
+    initialize_heads: bool = option(
+        False,
+        Only(
+            "a source, and not for seq2seq, which has no heads",
+            lambda source, objective: source is not None and objective != "seq2seq",
+            *("source", "objective"),
+        ),
+    )
+    ignore: tuple[str, ...] = option(
+        (), Only("a source", lambda source: source is not None, "source")
+    )
     model: Mapping = dataclasses.field(default_factory=dict)
     vocabulary: str | None = source_path(None)
-    subwords: bool = False
-    lower_case: bool = True
-    min_count: int = integer(5, minimum=1)
-    max_vocabulary: int | None = None
+    subwords: bool = option(False, _BUILT)
+    lower_case: bool = option(
+        True,
+        Only(
+            "vocabulary, or without a source, which knows it",
+            lambda vocabulary, source: vocabulary is not None or source is None,
+            *("vocabulary", "source"),
+        ),
+    )
+    min_count: int = integer(5, minimum=1, only=_BUILT)
+    max_vocabulary: int | None = option(None, _BUILT)
     options: Mapping = dataclasses.field(default_factory=dict)
     teacher: str | None = source_path(None)
     optimizer: OptimizerSettings = dataclasses.field(default_factory=OptimizerSettings)
     dtype: str = dtype_policy()
     seed: int = random_seed()
-    packed: bool = False
+    packed: bool = option(
+        False,
+        Only("mlm and lm", lambda objective: objective in ("mlm", "lm"), "objective"),
+    )
     log_every: int = integer(50, minimum=1)
     save_every: int = integer(1000, minimum=1)
-    evaluate_every: int = integer(0, minimum=0)
+    evaluate_every: int = integer(0, minimum=0, only=_HELD_OUT)
     average_checkpoints: int = integer(0, minimum=0)
-    evaluation_batches: int = integer(50, minimum=1)
+    evaluation_batches: int = integer(50, minimum=1, only=_HELD_OUT)
 
     def _check_together(self):
         for name in ("data", "stages"):
@@ -200,22 +230,7 @@ class PretrainingSettings(Settings):
                 f"running mean, got average_checkpoints={self.average_checkpoints} and "
                 f"ema={self.optimizer.ema}: leave one of them out"
             )
-        if self.initialize_heads and self.objective == "seq2seq":
-            raise ConfigurationError(
-                "an encoder-decoder has no heads that a source could lack: leave "
-                "initialize_heads out"
-            )
-        if self.ignore and self.source is None:
-            raise ConfigurationError(
-                "ignore names tensors of a source, and there is none: got "
-                f"ignore={self.ignore!r}"
-            )
-        if self.packed and self.objective not in ("mlm", "lm"):
-            raise ConfigurationError(
-                f"packed is for mlm and lm, got objective={self.objective!r}"
-            )
-        is_built = self.vocabulary is None and self.source is None
-        if self.subwords and (not is_built or self.max_vocabulary is None):
+        if self.subwords and self.max_vocabulary is None:
             raise ConfigurationError(
                 "subwords are for a vocabulary that is built, of max_vocabulary "
                 f"tokens, got vocabulary={self.vocabulary!r}, source={self.source!r}, "

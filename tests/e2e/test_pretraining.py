@@ -62,6 +62,8 @@ def settings_of(corpus, objective="lm", **changes):
         "save_every": 4,
         "evaluation_batches": 2,
     }
+    if "source" in changes:
+        del content["min_count"]
     return PretrainingSettings.from_dict({**content, **changes})
 
 

@@ -300,19 +300,22 @@ def test_settings_that_break_a_rule(corpus, tmp_path):
     vocabulary = {"subwords": True, "max_vocabulary": 200, "vocabulary": "vocab.txt"}
     for changes, message in (
         ({"subwords": True}, "subwords are for a vocabulary that is built"),
-        (vocabulary, "subwords are for"),
+        (vocabulary, "subwords counts only with a vocabulary that is built"),
         ({"stages": [schedule]}, "by schedule or by warmup"),
         ({"average_checkpoints": -1}, "average_checkpoints must be an integer"),
         ({"optimizer": {"beta_2": 1.0}}, "beta_2 must be a number"),
         ({"optimizer": {"ema": 0.9}}, "average_checkpoints=3 and ema=0.9"),
-        ({"initialize_heads": True}, "no heads that a source could lack"),
-        ({"packed": True}, "packed is for mlm and lm"),
+        ({"initialize_heads": True}, "seq2seq, which has no heads"),
+        ({"packed": True}, "packed counts only with mlm and lm"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             settings_of(corpus, **changes)
     for changes, message in (
         ({"model": {**MODEL, "num_segments": 2}}, "has no field num_segments"),
-        ({"source": "roformer-char", "model": {}}, "holds no encoder-decoder"),
+        (
+            {"source": "roformer-char", "model": {}, "min_count": 5},
+            "holds no encoder-decoder",
+        ),
         (
             {"options": {"whole_word": True, "rate": 0.1}},
             "seq2seq has no option rate, whole_word; it has label_smoothing",

@@ -420,7 +420,7 @@ def test_every_flag_of_pretrain_is_a_setting(monkeypatch, capsys):
         "c.zip --initialize-heads --ignore a,b/* --vocabulary v.txt --no-lower-case "
         "--fields 1,2 --group 3 --holdout 0.1 --steps 9 --length 16 --batch-size 8 "
         "--accumulation 2 "
-        "--learning-rate 1e-3 --warmup 4 --name sim --min-count 2 --optimizer lamb "
+        "--learning-rate 1e-3 --warmup 4 --name sim --optimizer lamb "
         "--beta-1 0.8 --beta-2 0.9 --epsilon 1e-5 --weight-decay 0.3 --clip-norm 0.4 "
         "--ema 0.5 --dtype mixed_bfloat16 --seed 5 --log-every 2 --save-every 4 "
         "--evaluate-every 6 --evaluation-batches 3"
@@ -443,7 +443,6 @@ def test_every_flag_of_pretrain_is_a_setting(monkeypatch, capsys):
             vocabulary = "v.txt"
             lower_case = false
             name = "sim"
-            min_count = 2
             dtype = "mixed_bfloat16"
             seed = 5
             log_every = 2
@@ -456,9 +455,10 @@ def test_every_flag_of_pretrain_is_a_setting(monkeypatch, capsys):
     read_settings = settings_of(line, monkeypatch, capsys)
     assert read_settings == PretrainingSettings.from_dict(expected)
     line = "pretrain mlm a.txt -o run --num-layers 1 --hidden-dim 8 --num-heads 2"
-    settings = settings_of(f"{line} --whole-word", monkeypatch, capsys)
+    line += " --whole-word --min-count 2"
+    settings = settings_of(line, monkeypatch, capsys)
     assert settings.model == {"num_layers": 1, "hidden_dim": 8, "num_heads": 2}
-    assert settings.options == {"whole_word": True}
+    assert (settings.options, settings.min_count) == ({"whole_word": True}, 2)
 
 
 def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
@@ -470,7 +470,7 @@ def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
         "--max-length 99 --dropout 0.2 --epochs 7 --batch-size 8 --accumulation 4 "
         "--learning-rate 1e-3 --warmup-ratio 0.2 --weight-decay 0.3 --clip-norm 0.4 "
         "--ema 0.5 --layer-decay 0.6 --lora-rank 2 --lora-alpha 3 --lora-targets key "
-        "--freeze-embeddings --freeze-layers 1 --dtype mixed_bfloat16 "
+        "--freeze-layers 1 --dtype mixed_bfloat16 "
         "--gradient-checkpointing --monitor loss --patience 3 --no-keep-best --seed 5 "
         "--schedule constant --output run"
     )
@@ -498,7 +498,6 @@ def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
         lora_rank = 2
         lora_alpha = 3.0
         lora_targets = ["key"]
-        freeze_embeddings = true
         freeze_layers = 1
         dtype = "mixed_bfloat16"
         seed = 5
@@ -509,6 +508,8 @@ def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
     """
     settings = settings_of(line, monkeypatch, capsys)
     assert settings == FinetuningSettings.from_dict(tomllib.loads(expected))
+    line = "finetune text-regression --train a.tsv --freeze-embeddings -o run"
+    assert settings_of(line, monkeypatch, capsys).freeze_embeddings
 
 
 def test_a_recipe_needs_no_task(monkeypatch, capsys):

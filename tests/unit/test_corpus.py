@@ -211,11 +211,21 @@ BAD = [
     ("a.jsonl", '{"text": null}', {}, "line 1 of .* a list of strings.*, got None"),
     ("a.jsonl", '{"text": true}', {}, "line 1 of .* a list of strings.*, got True"),
     ("a.jsonl", '{"text": [1]}', {}, "a list of strings.*, got [1]"),
-    ("a.jsonl", '{"text": ""}', {"group": "by"}, "must have 'text', 'by'"),
+    (
+        "a.jsonl",
+        '{"text": ""}',
+        {"group": "by", "holdout": 0.1},
+        "must have 'text', 'by'",
+    ),
     ("a.tsv", "一\t二\n一\n", {"fields": ["2"]}, "line 2 .* 2 columns, got 1"),
-    ("a.tsv", "一\t二\n", {"group": "3"}, "line 1 .* 3 columns, got 2"),
+    ("a.tsv", "一\t二\n", {"group": "3", "holdout": 0.1}, "line 1 .* 3 columns, got 2"),
     ("a.tsv", "一\t二\n", {"fields": ["0"]}, "must name the columns '0', got '一'"),
-    ("a.tsv", "一\t二\n", {"group": "book"}, "must name the columns '1', 'book'"),
+    (
+        "a.tsv",
+        "一\t二\n",
+        {"group": "book", "holdout": 0.1},
+        "must name the columns '1', 'book'",
+    ),
     ("a.csv", '"一', {}, "line 1 of .* is no CSV"),
 ]
 
@@ -290,7 +300,7 @@ def test_bad_arguments(tmp_path):
         ("part must be one of 'train'.* got 'test'", source_of(text), "test"),
         ("needs a source with a holdout above 0", source_of(text), "held_out"),
         ("plain text has neither", source_of(text, fields=("1",)), "all"),
-        ("plain text has neither", source_of(text, group="1"), "all"),
+        ("plain text has neither", source_of(text, group="1", holdout=0.1), "all"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             read_corpus(source, part)

@@ -47,7 +47,8 @@ KINDS = {
     "rotary": ("RoFormer", "C0", "-"),
 }
 PARTS = ("train", "valid", "test")
-VOCABULARY_FIELDS = ("subwords", "min_count", "max_vocabulary")
+# Fields of the configuration that the experiment reads itself.
+OWN_FIELDS = ("subwords", "min_count", "max_vocabulary", "evaluate_every")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,7 +118,7 @@ class Translation(Experiment):
 
     def make_settings(self, kind, seed):
         """The settings of a training; its vocabulary is next to its pairs."""
-        fields = {k: v for k, v in self.fields.items() if k not in VOCABULARY_FIELDS}
+        fields = {k: v for k, v in self.fields.items() if k not in OWN_FIELDS}
         pairs = [{"files": [str(self.path_of("train"))], "fields": ["1", "2"]}]
         model = {**self.fields.get("model", {}), "position_embedding": kind}
         return PretrainingSettings.from_dict(
@@ -169,6 +170,7 @@ class Translation(Experiment):
         validation = Validation(
             writer, self.read_pairs("valid"), self.texts, settings, folder / "curve.csv"
         )
+        validation.every = self.fields.get("evaluate_every", validation.stage.steps)
         start = time.perf_counter()
         model = pretrain(
             settings, folder, callbacks=[validation], verbose=sys.stderr.isatty()
@@ -261,7 +263,7 @@ class Validation(keras.callbacks.Callback):
         self.writer, self.pairs, self.texts, self.path = writer, pairs, texts, path
         (self.stage,) = settings.stages
         self.log_every = settings.log_every
-        self.every = settings.evaluate_every or self.stage.steps
+        self.every = self.stage.steps
         encode = writer.tokenizer.encode
         short = [
             pair
