@@ -11,12 +11,13 @@ import mmap
 import os
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from roformer_keras.checks import is_integer
 from roformer_keras.errors import Hint, RoFormerError, SourceError, name_list
 from roformer_keras.extras import import_extra
 from roformer_keras.io.blob import Blob
@@ -39,6 +40,8 @@ KINDS = {
 # Rows that become Python objects together.
 ROWS_AT_A_TIME = 1024
 _STATE = "state.json"
+# Kind of the features of `datasets` that are class numbers.
+_CLASSES = "ClassLabel"
 # The first bytes of an Arrow file, and where its stream begins.
 _MAGIC, _STREAM_START = b"ARROW1", 8
 
@@ -70,18 +73,17 @@ def data_files(path: str) -> list[str]:
 
 
 def read_columns(
-    path: str, kind: str, columns: Sequence[str], tag_names: bool = False
+    path: str, kind: str, columns: Sequence[str]
 ) -> Iterator[tuple[int, list | SourceError]]:
     """Numbers of the rows, from 1, and the values of some columns, as JSON has them.
 
-    NaN is a missing value; in place of a row with an infinite number, its SourceError.
+    NaN is a missing value, and class numbers of `datasets` have their names. In place
+    of a row with an infinite number is its SourceError.
 
     Args:
         path: of a file, or of a saved dataset.
         kind: `".parquet"` or `".arrow"`.
         columns: names, or numbers of columns from "1" if no column has such a name.
-        tag_names: bool. Whether numbers in lists become the names that `datasets` has
-            stored for them.
 
     Raises:
         SourceError: the file is damaged, a name comes twice, a column is missing or
@@ -91,16 +93,15 @@ def read_columns(
     numbers, files = itertools.count(1), data_files(path)
     budget = Budget.of_files(path, files)
     for file in files:
-        stored: list[list[str]] = []
+        features: Mapping | None = None
         try:
             for batch in _batches(file, kind, columns, budget):
+                if features is None:
+                    features = stored_features(batch.schema)
                 values = [plain_values(column) for column in batch.columns]
-                if tag_names:
-                    schema = batch.schema
-                    stored = stored or [
-                        stored_names(schema, at) for at in range(len(values))
-                    ]
-                    values = list(map(with_names, values, stored))
+                for at, name in enumerate(batch.schema.names):
+                    if name in features:
+                        values[at] = [with_names(v, features[name]) for v in values[at]]
                 has_floats = any(_has_floats(column.type) for column in batch.columns)
                 for row in zip(*values, strict=True):
                     number = next(numbers)
@@ -117,34 +118,48 @@ def read_columns(
             raise _damaged(file, kind, error) from error
 
 
-def stored_names(schema: Any, column: int) -> list[str]:
-    """Names of the numbers in the lists of a column, as `datasets` stores them.
+class ClassName(str):
+    """A name that `datasets` stores for a class number."""
+
+
+def stored_features(schema: Any) -> Mapping:
+    """The features of columns with class numbers, as `datasets` stores them.
 
     Args:
         schema: `pyarrow.Schema`, or that of another library, which has none.
-        column: int. Its place.
     """
     try:
         stored = parse_json(schema.metadata[b"huggingface"], "the schema")
-        feature = stored["info"]["features"][schema.names[column]]
-        # Older versions write a list of one feature.
-        feature = feature[0] if isinstance(feature, list) else feature["feature"]
-        names = feature["names"]
+        features = stored["info"]["features"].items()
     except (AttributeError, OSError, ValueError, LookupError, TypeError):
-        return []
-    is_list = isinstance(names, list) and all(isinstance(one, str) for one in names)
-    return names if is_list else []
+        return {}
+    return {name: feature for name, feature in features if _CLASSES in str(feature)}
 
 
-def with_names(column: list, names: Sequence[str]) -> list:
-    """Lists of numbers as lists of names; other values as they are."""
-    numbers = range(len(names))
-    return [
-        [names[one] for one in value]
-        if names and isinstance(value, list) and all(one in numbers for one in value)
-        else value
-        for value in column
-    ]
+def with_names(value: Any, feature: Any) -> Any:
+    """A value of a column with the names of its class numbers, None for -1.
+
+    Args:
+        value: as Python has it.
+        feature: of the column, as `datasets` has or stores it; None if it has none.
+    """
+    if isinstance(feature, list) and feature:
+        # Older versions write a list of one feature.
+        feature = {"_type": "List", "feature": feature[0]}
+    elif not isinstance(feature, Mapping):
+        feature = {**getattr(feature, "__dict__", {}), "_type": type(feature).__name__}
+    if isinstance(value, list):
+        return [with_names(one, feature.get("feature", feature)) for one in value]
+    if isinstance(value, dict):
+        # Older versions have one feature for a dict of lists.
+        parts = feature.get("feature", {}) if "_type" in feature else feature
+        return {name: with_names(one, parts.get(name)) for name, one in value.items()}
+    names = feature.get("names")
+    if feature.get("_type") != _CLASSES or not is_integer(value) or not names:
+        return value
+    if names == list(map(str, range(len(names)))):
+        return value
+    return ClassName(names[value]) if 0 <= value < len(names) else None
 
 
 def _damaged(path, kind, error):

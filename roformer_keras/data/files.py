@@ -196,7 +196,7 @@ def read_table(
             names = _squad_names(path, count)[: count + labelled]
         keys = tuple(fields[: count + labelled]) or names
         keys, places = _with_groups(keys, groups)
-        rows = _read_keys(path, kind, keys, encoding, has_tokens)
+        rows = _read_keys(path, kind, keys, encoding)
     else:
         sheet = cells.Sheet(path, kind, where, encoding)
         if kind == ".txt" and or_first and not sheet.has_columns(fields):
@@ -458,7 +458,7 @@ def _kind(path, format=None):
     return _OTHER_NAMES.get(kind, kind)
 
 
-def _read_keys(path, kind, keys, encoding, has_tokens=False):
+def _read_keys(path, kind, keys, encoding):
     """Line or row numbers and the values of some keys, or a SourceError."""
     own_keys = {
         ".squad": squad.read_questions,
@@ -470,6 +470,6 @@ def _read_keys(path, kind, keys, encoding, has_tokens=False):
     elif kind in own_keys:
         rows = own_keys[kind](path, keys, encoding)
     else:
-        rows = arrow.read_columns(path, kind, keys, has_tokens)
+        rows = arrow.read_columns(path, kind, keys)
     files = data_files(path, kind[1:])
     return Budget.of_files(file_name(path), files).rows(rows)

@@ -5,10 +5,12 @@ Their rows are read as they are needed.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from roformer_keras.data.arrow import ROWS_AT_A_TIME, stored_names, with_names
+import numpy as np
+
+from roformer_keras.data.arrow import ROWS_AT_A_TIME, stored_features, with_names
 from roformer_keras.data.files import is_missing, text_names
 from roformer_keras.errors import ConfigurationError, Hint
 
@@ -82,34 +84,46 @@ def column_names(x: Any) -> list:
 
 
 def text_columns(
-    names: Sequence, counts: Sequence[int], has_choices: bool = False
+    names: Sequence,
+    counts: Sequence[int],
+    has_choices: bool = False,
+    trained: Sequence = (),
 ) -> list:
     """The columns that hold the texts of a row.
 
-    They are named `text`, or `first`, `second` and `third`, or as `text_names` says; a
-    table without these holds nothing else but `label`, which is never a text.
+    They are those that a model was trained on, or named `text`, or `first`, `second`
+    and `third`, or as `text_names` says. A table without these holds nothing else but
+    `label`, which is never a text; several texts then need a model that takes, or was
+    trained on, as many.
 
     Args:
         names: of all columns.
         counts: how many texts a row may have.
         has_choices: bool. Whether the last one is a list of choices.
+        trained: the columns that the model was trained on, if any.
 
     Raises:
         ConfigurationError: there are neither these columns nor as many as texts, or
             two have one name.
     """
+    if len(trained) in counts:
+        if set(trained) <= set(names):
+            return _single(trained, names)
+        counts = (len(trained),)
     for count in sorted(counts, reverse=True):
         expected = text_names(count, has_choices)
         if set(expected) <= set(names):
             return _single(expected, names)
     texts = [name for name in names if name != LABEL]
-    if len(texts) in counts:
+    if len(texts) in counts and 1 in (len(texts), len(counts)):
         return _single(texts, names)
     wanted = " or ".join(", ".join(text_names(count, has_choices)) for count in counts)
     raise ConfigurationError(
         f"a table must have the columns {wanted}, or as many columns as a row has "
         f"texts next to {LABEL!r}, got {', '.join(map(repr, names)) or 'none'}",
-        hint=Hint("select the columns of the texts, or name them with {fields}"),
+        hint=Hint(
+            "select or rename the columns of the texts; {fields} names them in training"
+        ),
     )
 
 
@@ -129,18 +143,16 @@ def split_labels(
     fields: Sequence[str] = (),
     or_none: bool = False,
     has_choices: bool = False,
-    has_tokens: bool = False,
+    trained: Sequence = (),
 ) -> tuple["TextRows", list]:
     """The texts and the labels of a table.
 
     Args:
         x: a table.
-        counts, has_choices: as in `text_columns`.
+        counts, has_choices, trained: as in `text_columns`.
         fields: names of the columns of the texts and of the label; if not given
             `text_columns`, and `label`.
         or_none: bool. Whether a row may have no label, which is None then.
-        has_tokens: bool. Whether numbers in lists of labels become the names that
-            `datasets` has stored for them.
 
     Raises:
         ConfigurationError: a column is missing or there twice, or the label of a row
@@ -163,10 +175,10 @@ def split_labels(
                 ),
             )
     if not columns:
-        columns = text_columns(names, counts, has_choices)
+        columns = text_columns(names, counts, has_choices, trained)
     _single((*columns, label), names)
-    labels = []
-    for row, (value,) in enumerate(read_rows(x, [label])):
+    labels = read_labels(x, label)
+    for row, value in enumerate(labels):
         if is_missing(value):
             if not or_none:
                 raise ConfigurationError(
@@ -175,14 +187,18 @@ def split_labels(
                     row=row,
                     hint="leave such rows out",
                 )
-            value = None
-        labels.append(value)
-    if has_tokens:
-        # `datasets` keeps its own description of the columns.
-        schema = getattr(getattr(x, "features", None), "arrow_schema", None)
-        schema = getattr(x, "schema", None) if schema is None else schema
-        labels = with_names(labels, stored_names(schema, names.index(label)))
+            labels[row] = None
     return TextRows(x, columns), labels
+
+
+def read_labels(x: Any, column: Any) -> list:
+    """The values of a column of a table, with the names of its class numbers."""
+    # `datasets` has features; Arrow has what it stored of them.
+    features = getattr(x, "features", None)
+    if not isinstance(features, Mapping):
+        features = stored_features(getattr(x, "schema", None))
+    feature = features.get(column)
+    return [with_names(value, feature) for (value,) in read_rows(x, [column])]
 
 
 class TextRows:
@@ -194,12 +210,29 @@ class TextRows:
     """
 
     def __init__(self, table: Any, columns: Sequence):
-        self._table, self._columns = table, columns
+        self._table, self.names = table, tuple(columns)
 
     def __iter__(self) -> Iterator[tuple]:
-        return read_rows(self._table, self._columns)
+        return read_rows(self._table, self.names)
 
 
 def plain(values: Any) -> Any:
     """A column of Arrow as a list; other containers unchanged."""
     return values.to_pylist() if hasattr(values, "to_pylist") else values
+
+
+def plain_labels(labels: Any) -> Any:
+    """Labels of Arrow and `datasets` as a list; other containers unchanged.
+
+    Raises:
+        ConfigurationError: they are a dict or a set, whose loop gives its keys.
+    """
+    if isinstance(labels, Mapping | Set):
+        raise ConfigurationError(
+            f"labels must be a list, got a {type(labels).__name__}: give its values as "
+            "a list, in the order of the texts"
+        )
+    if type(labels).__module__.startswith("datasets."):
+        return [with_names(label, labels.features) for label in labels]
+    # Those that are masked become None.
+    return labels.tolist() if isinstance(labels, np.ma.MaskedArray) else plain(labels)

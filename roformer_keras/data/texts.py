@@ -100,6 +100,7 @@ def raw_rows(x, counts: Sequence[int], has_choices: bool = False) -> Iterable:
     check_no_mapping(x)
     if isinstance(x, tuple) and x and not any(isinstance(part, str) for part in x):
         for part in x:
+            check_no_mapping(part)
             if not hasattr(part, "__len__"):
                 raise ConfigurationError(
                     "a tuple of texts must be of str, or of lists of one length, got "

@@ -64,6 +64,8 @@ class PresetModel(FastModel):
     reader_class: type[TextReader] = TextReader
     # Keyword arguments of `fit` and `evaluate` that `labelled` takes.
     row_options: tuple[str, ...] = ()
+    # Columns of the texts that `fit` has read.
+    trained_columns: tuple = ()
 
     freeze = lora.freeze
     unfreeze = lora.unfreeze
@@ -435,6 +437,7 @@ class PresetModel(FastModel):
         if not self.compiled:
             self.compile()
         reader = self.reader_class(self, kwargs, class_weight, self.row_copies)
+        self.trained_columns = ()
         batch_size = self.default_batch_size if batch_size is None else batch_size
         held_out_size = validation_batch_size or batch_size
         check_container(x, y, sample_weight, validation_split)

@@ -31,6 +31,7 @@ class TextData:
         batch_weights: called with weights of the rows of a batch and its targets;
             returns the weights as the loss takes them. None: a weight for each row.
         numbers: int. Indices of the rows to use; all if not given.
+        columns: names of the columns of the texts, or their usual names.
     """
 
     # The model whose texts these are trains on them itself.
@@ -43,6 +44,7 @@ class TextData:
     class_weights: np.ndarray | None = None
     batch_weights: Callable | None = None
     numbers: np.ndarray | None = None
+    columns: tuple = ()
 
     @property
     def max_length(self) -> int:
@@ -135,8 +137,11 @@ class TextReader:
         """Texts and labels as `TextData`, or what has its methods."""
         refuse_strategy(self.model)
         check_container(x, y, sample_weight)
-        class_weight = self.class_weight if is_training else None
-        return self._data(x, y, sample_weight, class_weight)
+        if not is_training:
+            return self._data(x, y, sample_weight, None)
+        data = self._data(x, y, sample_weight, self.class_weight)
+        self.model.trained_columns = getattr(data, "columns", ())
+        return data
 
     def _data(self, x, y, sample_weight, class_weight):
         if hasattr(x, "as_numpy_iterator"):

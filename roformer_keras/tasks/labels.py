@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 
 from roformer_keras.checks import check_integer, check_number, is_integer
+from roformer_keras.data.arrow import ClassName
 from roformer_keras.data.files import is_missing
+from roformer_keras.data.tables import column_names, read_labels, read_rows
 from roformer_keras.errors import ConfigurationError, Hint
 from roformer_keras.io.json_file import strict_json
 
+# The truth value that 0 and 1 are, and the number that a truth value is.
+_TRUTH_NAMES = {"0": "false", "1": "true", "false": "0", "true": "1"}
 # A number, and a truth value, as CSV has them.
 _WHOLE, _TRUTH = re.compile(r"([-+]?\d+)\.0+"), re.compile(r"true|false", re.I)
 
@@ -155,7 +159,7 @@ def class_names(num_classes, classes, minimum: int) -> tuple[int, list | None]:
             "or their number as num_classes="
         )
     check_integer("num_classes", num_classes, minimum=minimum)
-    if classes is not None and len(set(map(str, classes))) != num_classes:
+    if classes is not None and len(set(map(_alike, classes))) != num_classes:
         raise ConfigurationError(
             f"classes must be {num_classes} different names, got {classes!r}"
         )
@@ -192,7 +196,8 @@ def class_number(
 ) -> int:
     """The number of a class, from its number or name.
 
-    Integers are names if classes are integers; else the places of classes.
+    Integers are names if classes are integers; else the places of classes. If the
+    classes are 0 and 1, or False and True, a label of the other kind is its value.
 
     Args:
         label: int, str or bool.
@@ -203,11 +208,14 @@ def class_number(
     value = _plain_label(label)
     if type(value) is type(known[0]) and value in known:
         return known.index(value)
-    if isinstance(value, bool) and known in ([0, 1], [1, 0]):
-        return known.index(int(value))
-    if is_integer(value) and not all(map(is_integer, known)):
-        name = str(value)
-        if value in range(num_classes) and name in known and known[value] != name:
+    names: list[Any] = list(map(_alike, known))
+    name: Any = None
+    if isinstance(value, bool | str) or is_integer(value):
+        name = _alike(value)
+    truth_name, are_truths = _TRUTH_NAMES.get(name), set(names) == {"false", "true"}
+    if is_integer(value) and not (are_truths or all(map(is_integer, known))):
+        clashes = {names.index(one) for one in (name, truth_name) if one in names}
+        if value in range(num_classes) and clashes - {value}:
             raise ConfigurationError(
                 f"a number is the place of a class, and {label!r} is also the name of "
                 f"another one of {classes}",
@@ -216,17 +224,52 @@ def class_number(
             )
         if value in range(num_classes):
             return value
-    elif isinstance(value, bool | int | str):
+    elif name in names:
         # A name may be of another type, as in another file.
-        name, names = _alike(value), list(map(_alike, known))
-        if name in names:
-            return names.index(name)
+        return names.index(name)
+    elif truth_name in names and (are_truths or set(names) == {"0", "1"}):
+        return names.index(truth_name)
     or_names = f", or a name of {classes}" if classes else ""
     raise ConfigurationError(
         f"{what} must be an integer from 0 to {num_classes - 1}{or_names}, got "
         f"{label!r}",
         row=row,
+        hint=_NAMED_HINT if isinstance(label, ClassName) else None,
     )
+
+
+def table_labels(table: Any, num_classes: int | None, classes: list | None) -> Any:
+    """Labels of a table: its one column, or 0 and 1 in a column for each class.
+
+    Args:
+        table: as `is_table` knows it.
+        num_classes, classes: of the model; None for a task without classes.
+
+    Raises:
+        ConfigurationError: there are several columns, which are not named as classes.
+    """
+    columns = column_names(table)
+    classes = list(range(num_classes or 0)) if classes is None else classes
+    by_name = {_alike(name): name for name in columns}
+    names = list(map(_alike, classes))
+    if by_name.keys() == set(names):
+        return np.array(list(read_rows(table, [by_name[name] for name in names])))
+    if len(columns) == 1:
+        return read_labels(table, columns[0])
+    if columns == list(range(len(classes))):
+        return np.array(list(read_rows(table, columns)))
+    what = f", or a column for each of {classes}" if classes else ""
+    raise ConfigurationError(
+        f"labels in a table must be one column{what}, got the columns "
+        f"{', '.join(map(repr, columns))}",
+        hint="name the columns as the classes, or give an array" if classes else None,
+    )
+
+
+_NAMED_HINT = (
+    "it is the name of a class number in the data: make the model with these names as "
+    "classes=, or cast the column to integers, which are places of classes"
+)
 
 
 def weights_by_number(
@@ -312,8 +355,9 @@ def choice_number(label, choices: Sequence[str], row: int | None = None) -> int:
     number: Any = None
     if isinstance(label, str):
         name = label.strip()
-        # int() takes no number of thousands of digits.
-        if name.isdecimal() and len(name) < 10:
+        # int() takes no number of thousands of digits. Names of class numbers may
+        # begin with 1.
+        if name.isdecimal() and len(name) < 10 and not isinstance(label, ClassName):
             number = int(name)
         texts = [choice.strip() for choice in choices]
         if name in texts:
@@ -333,6 +377,7 @@ def choice_number(label, choices: Sequence[str], row: int | None = None) -> int:
             f"a label must be the number of a choice, from 0 to {len(choices) - 1}, or "
             f"its text, got {label!r}",
             row=row,
+            hint=_NAMED_HINT if isinstance(label, ClassName) else None,
         )
     return int(number)
 

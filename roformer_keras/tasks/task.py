@@ -13,6 +13,7 @@ from roformer_keras.checks import check_integer, check_number
 from roformer_keras.config import ConfigSource, RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.data.datasets import is_ready, texts_of
+from roformer_keras.data.files import text_names
 from roformer_keras.data.rows import (
     TOKENS_PER_BATCH,
     GroupRows,
@@ -24,7 +25,7 @@ from roformer_keras.data.tables import (
     TextRows,
     column_names,
     is_table,
-    plain,
+    plain_labels,
     split_labels,
     text_columns,
 )
@@ -42,6 +43,7 @@ from roformer_keras.models.preset_files import (
 from roformer_keras.models.text_data import TextData
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
 from roformer_keras.tasks import adversarial
+from roformer_keras.tasks.labels import table_labels
 from roformer_keras.tasks.saved_task import (
     check_saved_options,
     head_weights,
@@ -416,7 +418,7 @@ class TextTask(PresetModel):
             x = texts_of(x, counts, has_choices, has_tokens)
         check: Callable = _checked if isinstance(x, Iterator) else as_texts
         if is_table(x):
-            rows = TextRows(x, text_columns(column_names(x), counts, has_choices))
+            rows = self._text_rows(x, counts)
             # A dataset without a length is a stream.
             if hasattr(x, "__len__"):
                 x, check = (rows, len(x)), _SizedRows
@@ -487,10 +489,16 @@ class TextTask(PresetModel):
                 f"with {type(x).__name__}{'' if y is None else ' and y'}: leave it out"
             )
         if y is None and is_table(x):
-            options = fields, self.or_none, self.has_choices, self.has_tokens
+            options = fields, self.or_none, self.has_choices, self.trained_columns
             x, y = split_labels(x, self.text_counts, *options)
-        y = plain(y)
+        elif is_table(x):
+            x = self._text_rows(x, self.text_counts)
+        if is_table(y):
+            classes = (getattr(self, name, None) for name in ("num_classes", "classes"))
+            y = table_labels(y, *classes)
+        y = plain_labels(y)
         check_list(x)
+        columns = x.names if isinstance(x, TextRows) else ()
         if y is None:
             raise ConfigurationError("texts to learn from need labels: give y")
         if not hasattr(y, "__len__"):
@@ -529,7 +537,13 @@ class TextTask(PresetModel):
             weights,
             by_class,
             self.batch_weights,
+            columns=columns or text_names(len(texts[0]), self.has_choices),
         )
+
+    def _text_rows(self, table, counts):
+        names = column_names(table)
+        columns = text_columns(names, counts, self.has_choices, self.trained_columns)
+        return TextRows(table, columns)
 
     def batch_weights(self, weights: np.ndarray, targets: Any) -> np.ndarray:
         """Weights of rows, as the loss of this task takes them.

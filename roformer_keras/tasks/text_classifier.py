@@ -222,7 +222,7 @@ class RoFormerTextClassifier(VectorTask):
                     )
                 targets[row] = labels
                 continue
-            if isinstance(labels, str) or not hasattr(labels, "__len__"):
+            if not isinstance(labels, list | tuple | set | frozenset | np.ndarray):
                 raise ConfigurationError(
                     f"a label of multi_label must be a list of classes, got {labels!r}",
                     row=row,
