@@ -82,6 +82,14 @@ def starting(hidden: Iterable[str] = ()) -> Iterator[None]:
             sys.meta_path.remove(finder)
 
 
+def name_error(module: str, name: str, known: Iterable[str]) -> Exception:
+    """The error of a name that a module does not have, in `import` or elsewhere."""
+    message = explain_name(module, name, list(known))
+    if quirks.is_import_from():
+        return ImportError(message, name=module)
+    return AttributeError(message, name=name)
+
+
 def lazy_names(package: str, file: str) -> tuple[Callable, Callable, list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a package with a stub.
 

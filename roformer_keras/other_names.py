@@ -16,6 +16,12 @@ WITHDRAWN = {
     "write a LayoutMap for keras.distribution.ModelParallel",
     "KERAS_BACKEND=openvino": "set KERAS_BACKEND to tensorflow, jax or torch, and use "
     "engine='openvino'",
+    "extend_with_lazy_optimization": "subclass the optimizer, and return from "
+    "update_step where a gradient is zero",
+    "extend_with_lookahead": "use an optimizer of Keras with use_ema=True and "
+    "ema_overwrite_frequency=",
+    "extend_with_parameter_wise_lr": "subclass the optimizer, and multiply the "
+    "learning_rate of update_step by the factor of variable.path",
     "keras_hub": "use the classes of this package, which have the same methods",
 }
 

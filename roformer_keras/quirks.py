@@ -6,6 +6,7 @@ used elsewhere.
 """
 
 import contextlib
+import dis
 import functools
 import sys
 import threading
@@ -23,15 +24,17 @@ else:
 
 
 def is_import_from() -> bool:
-    """True while `from package import name` asks the package for the name.
+    """True while `from module import name` asks the module for the name.
 
-    Python 3.13: the message of the package's AttributeError is replaced. Where this is
+    Python 3.13: the message of the module's AttributeError is replaced. Where this is
     not found out, it is.
     """
     frame: FrameType | None = sys._getframe(1)
     for _ in range(3):
         if frame is None or frame.f_code.co_name == "_handle_fromlist":
             return frame is not None
+        if frame.f_code.co_code[frame.f_lasti] == dis.opmap["IMPORT_FROM"]:
+            return True
         frame = frame.f_back
     return False
 

@@ -44,14 +44,10 @@ EXTENSIONS = {
     "layer_adaptation": {"exclude_from_layer_adaptation": ["Norm", "dense/bias"]},
     "piecewise_linear_lr": {"lr_schedule": {4: 1, 8: 0.5, 10: 0.1}},
     "gradient_accumulation": {"grad_accum_steps": 3},
-    "lookahead": {"steps_per_slow_update": 3, "slow_step_size": 0.7},
-    "lazy_optimization": {"include_in_lazy_optimization": ["Embedding", "dense"]},
     "exponential_moving_average": {"ema_momentum": 0.9},
-    "parameter_wise_lr": {"paramwise_lr_schedule": {"dense": 2, "bias": 0.1}},
 }
-ALL = ("weight_decay", "parameter_wise_lr", "lazy_optimization", "layer_adaptation")
-ALL += ("piecewise_linear_lr", "gradient_accumulation", "lookahead")
-ALL += ("exponential_moving_average",)
+ALL = ("weight_decay", "layer_adaptation", "piecewise_linear_lr")
+ALL += ("gradient_accumulation", "exponential_moving_average")
 PLAIN = {
     "adam": ["Adam", {}],
     "adam-defaults": ["Adam", {"learning_rate": 0.001}],
@@ -88,8 +84,8 @@ CHAINS = {
         ["weight_decay", "layer_adaptation", "piecewise_linear_lr"],
         {"bias_correction": False},
     ],
-    "roformer": ["Adam", ALL[:1] + ALL[4:6]],
-    "roformer-v2": ["Adam", ALL[:1] + ALL[3:6], {"bias_correction": False}],
+    "roformer": ["Adam", ALL[:1] + ALL[2:4]],
+    "roformer-v2": ["Adam", ALL[:4], {"bias_correction": False}],
     "adafactor-accumulated": ["AdaFactor", ["gradient_accumulation"], {"beta1": 0.9}],
     "adafactor-everything": [
         "AdaFactor",
@@ -100,11 +96,11 @@ CHAINS = {
     "constant-rate": ["Adam", ["piecewise_linear_lr"], {"lr_schedule": {0: 0.5}}],
 }
 FITS = {
-    "roformer": ["Adam", ALL[:1] + ALL[4:6]],
-    "roformer-v2": ["Adam", ALL[:1] + ALL[3:6], {"bias_correction": False}],
+    "roformer": ["Adam", ALL[:1] + ALL[2:4]],
+    "roformer-v2": ["Adam", ALL[:4], {"bias_correction": False}],
     "adafactor": ["AdaFactor", ["gradient_accumulation"], {"beta1": 0.9}],
-    "lazy": ["Adam", ["weight_decay", "lazy_optimization", "parameter_wise_lr"]],
-    "average": ["Adam", ["lookahead", "exponential_moving_average"]],
+    "decayed": ["Adam", ["weight_decay"]],
+    "average": ["Adam", ["exponential_moving_average"]],
 }
 BATCHES, ROWS, LENGTH, TOKENS = 8, 4, 5, 7
 
