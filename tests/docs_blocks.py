@@ -28,7 +28,9 @@ from roformer_keras.hub import catalog
 
 # What is added to a command that has this word so that it is short.
 SHORT = {
-    "--recipe": ["--epochs", "1", "--learning-rate", "1e-3", "--max-length", "32"],
+    "MRPC/recipe.toml": [
+        *("--epochs", "1", "--learning-rate", "1e-3", "--max-length", "32")
+    ],
     "--save-reference": ["--lengths", "1,9"],
     "lm": ["--num-layers", "1", "--hidden-dim", "32"],
     "seq2seq": ["--num-layers", "1", "--hidden-dim", "32"],

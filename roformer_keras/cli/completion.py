@@ -26,13 +26,6 @@ def complete_released(prefix: str, **context) -> list[str]:
     return [entry.name for entry in CATALOG if entry.name.startswith(prefix)]
 
 
-def complete_recipe(prefix: str, **context) -> list[str]:
-    """Names of recipes of benchmarks, for `argcomplete`."""
-    from roformer_keras.training.recipes import RECIPES
-
-    return [name for name in RECIPES if name.startswith(prefix)]
-
-
 def complete_source(prefix: str, **context) -> list[str]:
     """Names of checkpoints, and files, for `argcomplete`."""
     from argcomplete.completers import FilesCompleter

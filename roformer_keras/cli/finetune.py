@@ -1,10 +1,9 @@
 """`roformer-keras finetune`."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
-from roformer_keras.checks import read_fields
+from roformer_keras.checks import read_fields, read_toml
 from roformer_keras.cli.flags import Count, merge_flags
 from roformer_keras.cli.libraries import check_libraries
 from roformer_keras.cli.paths import check_table
@@ -30,8 +29,6 @@ def run(
     task: str | None = None,
     *,
     output: str,
-    recipe: str | None = None,
-    data: str | None = None,
     config: str | None = None,
     dropout: float | None = None,
     num_processes: Count = 1,
@@ -48,11 +45,8 @@ def run(
     Args:
         output: folder of the training; a training of the same settings that was
             interrupted there is resumed.
-        recipe: settings and files of a task of a benchmark, such as glue/mrpc or
-            clue/afqmc; tries the paper's learning rates and keeps the best, unless
-            --learning-rate names one.
-        data: folder of the files of --recipe.
-        config: settings in TOML.
+        config: settings in TOML; of a list as `learning_rate`, each is tried, and the
+            best on held-out data is kept.
         dropout: (default: the checkpoint's).
         num_processes: that train together, on JAX, each started by this command.
         process_id: of this one; 0 is the one that writes.
@@ -64,37 +58,54 @@ def run(
         flags["model.dropout"] = dropout
     # Checked before the backend is imported.
     require("a fine-tuning")
-    settings = read_settings(task, config, flags, recipe, data)
+    rates = _rates(config, flags)
+    trials = [{"learning_rate": rate} for rate in rates] or [{}]
+    settings, *others = (read_settings(task, config, flags | trial) for trial in trials)
     check_libraries(vars(settings), FILES)
     _check_files(settings)
-    if recipe is None and process_id == 0:
+    if not others and process_id == 0:
         is_new_run(Path(output), settings.describe(), overwrite, settings.free)
     is_default = settings.source == type(settings).source
     processes = Processes(
         num_processes=num_processes, process_id=process_id, coordinator=coordinator
     )
-    if recipe is not None and num_processes > 1:
+    if others and num_processes > 1:
         raise ConfigurationError(
-            "a recipe trains in one process, got "
-            f"num_processes={num_processes}: give the settings in a file with --config"
+            "several learning rates are tried in one process, got "
+            f"num_processes={num_processes}"
         )
     is_quiet = quiet or process_id > 0
     if is_default and "source" not in flags and not is_quiet:
         remark_source(settings.source)
-    if recipe is not None:
-        _run_recipe(recipe, settings, output, overwrite, quiet)
+    if others:
+        runs = {f"rate-{one.learning_rate:g}": one for one in (settings, *others)}
+        output = str(_train_each(runs, output, overwrite, quiet))
+        _show_end(settings, output, quiet)
         return
     train_together(_train, (settings, output, overwrite, quiet), processes)
+    if process_id == 0:
+        _show_end(settings, output, quiet)
+
+
+def _rates(config, flags):
+    """The learning rates of a file that has a list of them, unless a flag has one."""
+    if config is None or "learning_rate" in flags:
+        return []
+    rates = read_toml(config).get("learning_rate")
+    return rates if isinstance(rates, list) else []
+
+
+def _show_end(settings, output, quiet):
+    """Shows the report, and prints the name of the preset."""
     report = Path(output, "report.txt")
-    if report.is_file() and not is_quiet:
+    if report.is_file() and not quiet:
         print(report.read_text(encoding="utf-8"), file=sys.stderr)
-    if not (settings.valid or settings.test or settings.holdout or is_quiet):
+    if not (settings.valid or settings.test or settings.holdout or quiet):
         remark(
             "no rows were held out, so nothing tells how good the model is: give "
             "--valid, --test, or --holdout 0.1"
         )
-    if process_id == 0:
-        print(Path(output, "preset"))
+    print(Path(output, "preset"))
 
 
 def _check_files(settings):
@@ -127,37 +138,25 @@ def _train(settings, output, overwrite, quiet):
         )
 
 
-def _run_recipe(recipe, settings, output, overwrite, quiet):
+def _train_each(runs, output, overwrite, quiet):
     with training(output) as callbacks:
-        from roformer_keras.training.recipes import REPORT, finetune_recipe
+        from roformer_keras.training.finetune import finetune_best
 
-        preset = finetune_recipe(
-            recipe,
-            settings,
+        return finetune_best(
+            runs,
             output,
             callbacks=callbacks,
             overwrite=overwrite,
             verbose=shows_progress(quiet),
         )
-    if not quiet:
-        print(Path(output, REPORT).read_text(encoding="utf-8"), file=sys.stderr)
-    print(preset)
 
 
-def read_settings(
-    task: str | None,
-    config: str | None = None,
-    flags=None,
-    recipe: str | None = None,
-    data: str | None = None,
-):
+def read_settings(task: str | None, config: str | None = None, flags=None):
     """`FinetuningSettings` of a file, changed by flags.
 
     Args:
         task: as in the command.
-        config: path of a TOML file, or None. Its settings replace those of a recipe,
-            in the table `options` key by key.
-        recipe, data: name of a recipe and folder of its files, or None.
+        config: path of a TOML file, or None.
         flags: values by name, with the table before it: `optimizer.ema`.
 
     Raises:
@@ -168,25 +167,11 @@ def read_settings(
 
     flags = flags or {}
     content = read_fields(FinetuningSettings, config) if config is not None else {}
-    if (recipe is None) != (data is None):
+    if task is None and "task" not in content:
         raise ConfigurationError(
-            "a recipe needs the folder of its files: give --recipe and --data"
+            "name the task, or a configuration file that has it with --config"
         )
-    if recipe is not None and data is not None:
-        from roformer_keras.training.recipes import recipe_settings
-
-        of_recipe = recipe_settings(recipe, data, task)
-        if content.get("holdout") and "valid" not in content:
-            of_recipe.pop("valid", None)
-        tables = {
-            name: {**of_recipe[name], **value}
-            for name, value in content.items()
-            if isinstance(value, Mapping) and name in of_recipe
-        }
-        task, content = of_recipe["task"], {**of_recipe, **content, **tables}
-    if task is None:
-        raise ConfigurationError("name the task, or give --recipe")
-    if content.setdefault("task", task) != task:
+    if task is not None and content.setdefault("task", task) != task:
         raise ConfigurationError(
             f"{config} is for the task {content['task']!r}, the command for {task!r}"
         )

@@ -20,7 +20,6 @@ from typing import Any
 
 from roformer_keras.checks import check_integer, check_number
 from roformer_keras.cli.completion import (
-    complete_recipe,
     complete_released,
     complete_source,
 )
@@ -66,7 +65,6 @@ _COMPLETERS = {
     "source": complete_source,
     "teacher": complete_source,
     "names": complete_released,
-    "recipe": complete_recipe,
 }
 
 

@@ -17,15 +17,18 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 import keras
 import numpy as np
 
 from roformer_keras.checks import check_instance, check_names, check_path
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import ConfigurationError, Hint, SourceError
 from roformer_keras.extras import require
+from roformer_keras.io.atomic import replacing
+from roformer_keras.io.json_file import json_bytes
 from roformer_keras.models.preset_files import opened_checkpoint
 from roformer_keras.models.training_loop import choose_blocks
 from roformer_keras.optimizers import finetuning_rate, layerwise_rates, make_optimizer
@@ -95,6 +98,50 @@ def finetune(
     check_path("folder", folder)
     require("a fine-tuning")
     return FinetuningRun(settings, folder, callbacks, verbose).execute(overwrite)
+
+
+def finetune_best(
+    runs: Mapping[str, FinetuningSettings],
+    folder: str | os.PathLike,
+    *,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    overwrite: bool = False,
+    verbose: bool = True,
+) -> Path:
+    """Trains several times, or resumes, and finds what is best on held-out data.
+
+    Args:
+        runs: settings by the name of the folder of each run; all have one `monitor`.
+        folder: path, in which each run has its folder. `runs.json` there has the best
+            epoch of each, and the name of the best.
+        callbacks, overwrite, verbose: as in `finetune`.
+
+    Returns:
+        The folder of the best run.
+
+    Raises:
+        ConfigurationError: nothing is held out; or as in `finetune`.
+    """
+    folder, best = Path(folder), {}
+    for name, settings in runs.items():
+        if settings.valid is None and not settings.holdout:
+            raise ConfigurationError(
+                "the best of several runs is chosen on held-out data, got none",
+                hint=Hint("give {valid} or {holdout}"),
+            )
+        run = FinetuningRun(settings, folder / name, callbacks, verbose)
+        run.execute(overwrite)
+        best[name] = {**run.progress["best"], "monitor": run.monitor}
+    sign = -1 if run.monitor in LOWER_IS_BETTER else 1
+    # A correlation of equal numbers is undefined.
+    values = {
+        name: -math.inf if row["value"] is None else sign * row["value"]
+        for name, row in best.items()
+    }
+    winner = max(runs, key=lambda name: values[name])
+    with replacing(folder / "runs.json", overwrite=True) as partial:
+        partial.write_bytes(json_bytes({"best": winner, "runs": best}))
+    return folder / winner
 
 
 class FinetuningRun(ResumableRun):

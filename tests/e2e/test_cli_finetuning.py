@@ -35,10 +35,9 @@ def trainings(tmp_path, monkeypatch):
         write_record(Path(folder, "settings.json"), settings.describe())
         written(Path(folder), "report.txt", "accuracy 1\n")
 
-    def finetune_recipe(name, settings, folder, **options):
-        calls.append((settings, options))
-        written(Path(folder), "recipe.txt", f"figures of {name}\n")
-        return Path(folder, "rate-2e-05", "preset")
+    def finetune_best(runs, folder, **options):
+        calls.append((runs, options))
+        return Path(folder, min(runs))
 
     def pretrain(settings, folder, **options):
         calls.append((settings, options))
@@ -50,9 +49,7 @@ def trainings(tmp_path, monkeypatch):
     for function in (finetune, pretrain):
         name = function.__name__
         monkeypatch.setattr(f"roformer_keras.training.{name}.{name}", function)
-    monkeypatch.setattr(
-        "roformer_keras.training.recipes.finetune_recipe", finetune_recipe
-    )
+    monkeypatch.setattr("roformer_keras.training.finetune.finetune_best", finetune_best)
     monkeypatch.chdir(tmp_path)
     Path("p").write_bytes(SMALL.read_bytes())
     for name in ("a.tsv", "a.txt"):
@@ -85,9 +82,14 @@ def test_finetune_prints_a_report_and_a_preset(trainings, monkeypatch, capsys):
     line = FINETUNE.replace("--source p", "")
     _, _, err = run_main(*line.split(), capsys=capsys)
     assert err.startswith("roformer-keras: using roformer-char, a small checkpoint")
-    line = "finetune --recipe clue/afqmc --data AFQMC --source p -o run"
-    shown = run_main(*line.split(), capsys=capsys)
-    assert shown == (0, "run/rate-2e-05/preset\n", "figures of clue/afqmc\n\n")
+    written(Path(), "c.toml", "learning_rate = [2e-5, 3e-5]\n")
+    line = f"{FINETUNE} --config c.toml --valid a.tsv"
+    assert run_main(*line.split(), capsys=capsys)[1] == "run/rate-2e-05/preset\n"
+    runs, _ = trainings[-1]
+    assert {name: one.learning_rate for name, one in runs.items()} == {
+        "rate-2e-05": 2e-5,
+        "rate-3e-05": 3e-5,
+    }
 
 
 @pytest.mark.parametrize(

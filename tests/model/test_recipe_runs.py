@@ -1,17 +1,17 @@
 """A whole fine-tuning by recipe, and reports of the formats of CLUE, on a few rows."""
 
+import dataclasses
 import json
+import shutil
 
 import pytest
-from common import CHARACTER
+from common import CHARACTER, ROOT
 
 from roformer_keras.cli.finetune import read_settings
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.tasks.evaluation import fit_baselines
-from roformer_keras.training import recipes
-from roformer_keras.training.finetune import FinetuningRun
+from roformer_keras.training.finetune import FinetuningRun, finetune_best
 from roformer_keras.training.log import read_log
-from roformer_keras.training.recipes import RECIPES, finetune_recipe, recipe_figures
 from roformer_keras.training.results import FinetunedTask, format_page, report_on
 
 pytestmark = [
@@ -20,52 +20,44 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Even though the `tf.config"),
 ]
 
+RECIPES = ROOT / "docs" / "fine-tuning" / "recipes"
 FLAGS = {"source": str(CHARACTER), "model.num_layers": 1}
 
 
 def settings_of(name, folder, **flags):
-    return read_settings(None, None, {**FLAGS, **flags}, name, str(folder))
+    """The settings of a recipe next to the files of its task."""
+    recipe = RECIPES / f"{name.replace('/', '-')}.toml"
+    config = shutil.copy(recipe, folder / "recipe.toml")
+    return read_settings(None, str(config), {**FLAGS, "learning_rate": 2e-5, **flags})
 
 
-def test_the_best_rate_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(recipes, "LEARNING_RATES", (2e-5, 1e-2))
+def test_the_best_rate_is_kept(tmp_path):
     rows = ["x\t1\t\tgood one\n", "x\t0\t*\tbad the\n"] * 4
     for name in ("train.tsv", "dev.tsv"):
         # The last row is of no class of the recipe.
         (tmp_path / name).write_text("".join([*rows, "x\t2\t\tnone\n"]))
     settings = settings_of("glue/cola", tmp_path, epochs=1, batch_size=4)
-    out = tmp_path / "out"
-    preset = finetune_recipe("glue/cola", settings, out, verbose=False)
-    content = json.loads((out / "recipe.json").read_text())
-    figures = {
-        rate: split["valid"]["matthews"] for rate, split in content["rates"].items()
+    runs = {
+        f"rate-{rate:g}": dataclasses.replace(settings, learning_rate=rate)
+        for rate in (2e-5, 1e-2)
     }
-    assert list(figures) == ["2e-05", "0.01"]
-    assert len(set(figures.values())) == 2
-    best = f"{content['best_rate']:g}"
-    assert figures[best] == max(figures.values())
-    assert preset == out / f"rate-{best}" / "preset"
-    assert (preset / "metadata.json").is_file()
-    assert "RoFormer in the paper" in (out / "recipe.txt").read_text()
+    out = tmp_path / "out"
+    folder = finetune_best(runs, out, verbose=False)
+    content = json.loads((out / "runs.json").read_text())
+    values = {name: row["value"] for name, row in content["runs"].items()}
+    assert [*values] == [*runs] and len({*values.values()}) == 2
+    assert values[content["best"]] == max(values.values())
+    assert folder == out / content["best"]
+    assert (folder / "preset" / "metadata.json").is_file()
     # Epochs are compared by the figure of the recipe.
-    (row,) = read_log(out / f"rate-{best}" / "log.csv")
-    assert float(row["val_matthews"]) == pytest.approx(figures[best], abs=1e-5)
-    report = json.loads((out / f"rate-{best}" / "report.json").read_text())
+    (row,) = read_log(folder / "log.csv")
+    assert float(row["val_matthews"]) == pytest.approx(max(values.values()), abs=1e-5)
+    report = json.loads((folder / "report.json").read_text())
     assert report["valid"]["rows"] == 8
     assert [row["line"] for row in report["valid"]["skipped"]] == [9]
-
-
-def test_figures_of_the_benchmarks():
-    report = {
-        "accuracy": 0.7,
-        "classes": {"0": {"f1": 0.5}, "1": {"f1": 0.8}},
-        "confusion": [[30, 20], [10, 40]],
-    }
-    figures = recipe_figures(RECIPES["glue/mrpc"], report)
-    assert figures == {"f1": 0.8, "accuracy": 0.7}
-    figures = recipe_figures(RECIPES["glue/cola"], report)
-    # (40 * 30 - 10 * 20) / sqrt(60 * 50 * 50 * 40)
-    assert figures["matthews"] == pytest.approx(1000 / 6_000_000**0.5)
+    bare = {"x": dataclasses.replace(settings, valid=None, monitor=None)}
+    with pytest.raises(ConfigurationError, match="chosen on held-out data"):
+        finetune_best(bare, tmp_path / "bare")
 
 
 # === Formats, by a model that is not trained ===
@@ -73,7 +65,14 @@ def test_figures_of_the_benchmarks():
 
 def prepared(name, folder):
     """A training that is about to begin, its report, and its model as it is served."""
-    settings = settings_of(name, folder, epochs=1, batch_size=4, accumulation=1)
+    # CLUE's own files.
+    formats = {"clue/chid": ("chid", ""), "clue/c3": ("c3", "?-")}
+    flags = {"epochs": 1, "batch_size": 4, "accumulation": 1}
+    if name in formats:
+        flags["format"], start = formats[name]
+        flags["train"] = str(folder / f"{start}train.json")
+        flags["valid"] = str(folder / f"{start}dev.json")
+    settings = settings_of(name, folder, **flags)
     run = FinetuningRun(settings, folder / "run")
     run.prepare()
     learned = fit_baselines(run.model, run.data.train.texts, run.data.train.labels)

@@ -53,7 +53,7 @@ FLAGS = {
     "fill-mask": f"{READS} config fields json output overwrite quiet source top-k "
     "vocabulary",
     "finetune": f"{OPTIMIZER} accumulation adversarial-epsilon batch-size "
-    "class-weights config coordinator crf data dropout dtype encoding epochs fields "
+    "class-weights config coordinator crf dropout dtype encoding epochs fields "
     "format header "
     "freeze-embeddings "
     "freeze-layers gradient-checkpointing holdout holdout-by ignore keep-best "
@@ -63,7 +63,7 @@ FLAGS = {
     "no-freeze-embeddings no-gradient-checkpointing no-keep-best no-multi-label "
     "no-pairs num-processes objective on-bad-row output overwrite pairs patience "
     "head-activation pooling process-id quiet "
-    "recipe r-drop schedule seed source test train valid warmup-ratio",
+    "r-drop schedule seed source test train valid warmup-ratio",
     "generate": f"{LINES} {RAY} batch-size fields length-penalty max-length "
     "max-new-tokens method min-length min-new-tokens model num-beams "
     "no-repeat-ngram-size num-return-sequences repetition-penalty seed stop "
@@ -360,7 +360,6 @@ def test_bash_completes_commands_flags_choices_and_checkpoints(tmp_path):
         "inspect ro": checkpoints,
         "embed --source ro": checkpoints,
         "download chinese_roformer-gpt": "chinese_roformer-gpt-char_L-12_H-768_A-12",
-        "finetune --recipe glue/m": "glue/mrpc glue/mnli",
     }
     script = tmp_path / "complete.sh"
     script.write_text(
@@ -512,16 +511,18 @@ def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
     assert settings_of(line, monkeypatch, capsys).freeze_embeddings
 
 
-def test_a_recipe_needs_no_task(monkeypatch, capsys):
-    line = "finetune --recipe clue/cmrc2018 --data CMRC -o run"
-    settings = settings_of(line, monkeypatch, capsys)
-    assert (settings.task, settings.format) == ("question-answering", "squad")
-    named = line.replace("finetune", "finetune question-answering")
-    assert settings_of(named, monkeypatch, capsys) == settings
-    other = line.replace("finetune", "finetune text-regression")
-    code, _, error = run(*other.split(), capsys=capsys)
+def test_a_recipe_is_a_file_of_settings(monkeypatch, capsys):
+    folder = ROOT / "docs" / "fine-tuning" / "recipes"
+    paths = sorted(folder.glob("*.toml"))
+    assert len(paths) == 18
+    for path in paths:
+        settings = finetune.read_settings(None, str(path), {"learning_rate": 1e-5})
+        assert settings.monitor and settings.valid
+        assert finetune._rates(str(path), {}) == [2e-5, 3e-5, 4e-5, 5e-5]
+    line = f"finetune text-regression --config {paths[0]} -o run"
+    code, _, error = run(*line.split(), capsys=capsys)
     assert code == 2
-    assert "clue/cmrc2018 is for the task 'question-answering', the comm" in error
+    assert "is for the task 'text-classification', the comm" in error
 
 
 PRETRAINING = """
