@@ -140,7 +140,7 @@ def test_plain_tags_of_tokens_and_other_schemes():
     "scheme",
     ["O B I", "O I E", "O B I E S", "B M E S O", "O B I L U", "O B M E W", "o u l b i"],
 )
-def test_schemes_in_every_way(scheme, tmp_path):
+def test_schemes_in_every_way(scheme, backbone, tmp_path):
     letters = scheme.split()
     tags = [
         tag
@@ -148,7 +148,7 @@ def test_schemes_in_every_way(scheme, tmp_path):
         for tag in ([letter] if letter in "Oo" else [f"{letter}-A", f"{letter}_B"])
     ]
     text, spans = "她在北京大学", [(0, 1, "A"), (1, 4, "B"), (4, 6, "A")]
-    model = RoFormerTokenClassifier.from_preset(CHARACTER, tags=tags, num_layers=1)
+    model = RoFormerTokenClassifier(backbone, backbone.tokenizer, tags=tags)
     assert model.labels == ["A", "B"]
     numbers = model.make_targets([spans], model.make_rows([(text,)]))[0][1:-1].tolist()
     names = [tags[number] for number in numbers]
@@ -160,11 +160,11 @@ def test_schemes_in_every_way(scheme, tmp_path):
 
 
 @pytest.mark.parametrize("tags", ["O A-B A-I", "O B:A I:A", "O F-A X-A", "b/A i/A o"])
-def test_tags_of_other_schemes_are_refused(tags):
+def test_tags_of_other_schemes_are_refused(tags, backbone):
     with pytest.raises(
         ConfigurationError, match="before each label, such as B-A, got "
     ):
-        RoFormerTokenClassifier.from_preset(CHARACTER, tags=tags.split())
+        RoFormerTokenClassifier(backbone, backbone.tokenizer, tags=tags.split())
 
 
 @pytest.mark.parametrize("source", [CHARACTER, WORD], ids=lambda path: path.stem)
