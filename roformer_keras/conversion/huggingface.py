@@ -19,7 +19,11 @@ from roformer_keras.conversion.huggingface_config import (
 )
 from roformer_keras.conversion.huggingface_heads import read_task
 from roformer_keras.conversion.huggingface_tokenizer import huggingface_tokenizer
-from roformer_keras.conversion.sentence_modules import read_modules
+from roformer_keras.conversion.sentence_modules import (
+    has_one_segment,
+    read_length,
+    read_modules,
+)
 from roformer_keras.conversion.weights import (
     PYTORCH_BIAS,
     PYTORCH_DECODER,
@@ -41,6 +45,7 @@ from roformer_keras.io.sources import SourceFiles
 from roformer_keras.io.tensor import Tensor, check_names
 
 _WORDS = "roformer.embeddings.word_embeddings.weight"
+_SEGMENTS = "roformer.embeddings.token_type_embeddings.weight"
 POSITIONS = "roformer.encoder.embed_positions.weight"
 # A tensor that equals another where the output is tied, and that other.
 _TIED = {PYTORCH_DECODER: _WORDS, PYTORCH_DECODER_BIAS: PYTORCH_BIAS}
@@ -287,6 +292,13 @@ def open_huggingface(files: SourceFiles, stack: ExitStack) -> Found:
                 names = names.get("model_input_names")
                 fields = {**fields, "model_input_names": names}
             head, changes = read_task(fields, tensors, saved)
+            if head and has_one_segment(files.parts):
+                tensors[_SEGMENTS] = tensors[_SEGMENTS].with_rows_of_first()
+            length = read_length(files.parts)
+            if length is None and "modules" in files.parts:
+                length = fields.get("max_position_embeddings")
+            if head and length is not None:
+                changes["model_options"]["max_length"] = length
             if {"vocabulary", "tokenizer_file"} & files.parts.keys():
                 saved |= changes
             elif head:

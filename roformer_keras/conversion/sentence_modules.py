@@ -7,6 +7,8 @@ The first Dense is RoFormer-Sim's pooler, the other whitening; each may be missi
 Normalize.
 """
 
+import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -54,6 +56,12 @@ _ACTIVATIONS = {
     "silu": "activation.SiLU",
     "tanh": "activation.Tanh",
 }
+# Settings, with the values that change no vector.
+_SETTINGS: dict[str, tuple] = {
+    "default_prompt_name": (None,),
+    "truncate_dim": (None,),
+    "similarity_fn_name": ("cosine", None),
+}
 _WAY_OUT = "delete modules.json to read the encoder alone"
 # Tokens to which `encode` of a model without a length cuts texts.
 _LENGTH = 512
@@ -90,12 +98,12 @@ class SentenceModules:
         Raises:
             ConfigurationError: the length is no integer.
         """
-        if self.tensors and not self.head and saved["model"] == "RoFormerSim":
-            return {}
         length = self.max_length
         if length is None:
             length = fields.get("max_position_embeddings", MAX_POSITIONS)
             check_integer("max_position_embeddings", length, minimum=1)
+        if self.tensors and not self.head and saved["model"] == "RoFormerSim":
+            return {"model_options": {"max_length": length}}
         options: dict[str, Any] = {"pooling": self.pooling, "max_length": length}
         if self.tensors:
             options["pooling"] = "pooler"
@@ -107,7 +115,7 @@ class SentenceModules:
 def read_modules(
     parts: Mapping[str, Blob], open_file: Callable[[Blob], dict[str, Tensor]]
 ) -> SentenceModules | None:
-    """The modules of a folder, or None if it has none.
+    """The modules of a folder; None for a CrossEncoder, and if it has none.
 
     Args:
         parts: dict of role to `Blob`, as in `SourceFiles`.
@@ -122,6 +130,16 @@ def read_modules(
     blob = parts["modules"]
     modules = [_read_module(entry, blob) for entry in read_json(blob, list)]
     names = [name for name, *_ in modules]
+    settings = _read_settings(parts)
+    if names == ["Transformer"] and settings.get("model_type") == "CrossEncoder":
+        activation = str(settings.get("activation_fn", "")).rpartition(".")[2]
+        if activation not in ("", "Identity"):
+            warnings.warn(
+                f"{blob.label}: the scores are those before the {activation} that "
+                "CrossEncoder.predict applies; their order is the same",
+                stacklevel=2,
+            )
+        return None
     kinds = [kind for kind in names if kind != "Normalize"]
     is_known = kinds[:2] == ["Transformer", "Pooling"] and len(kinds) <= 4
     if "Normalize" in names[:-1] or not is_known or not {*kinds[2:]} <= {"Dense"}:
@@ -140,7 +158,6 @@ def read_modules(
                 f"got {path!r:.80}",
                 hint="save the model again by sentence-transformers",
             )
-    _check_settings(parts)
     pooling, width = _read_pooling(_part(parts, "pooling"))
     fields: dict[str, Any] = {}
     pooler: dict[str, Tensor] = {}
@@ -162,7 +179,7 @@ def read_modules(
         else:
             kernel, bias = tensors["linear.weight"], tensors["linear.bias"]
             head = {"whitening/kernel": kernel.transposed(), "whitening/bias": bias}
-    return SentenceModules(pooling, _read_length(parts), fields, pooler, head)
+    return SentenceModules(pooling, read_length(parts), fields, pooler, head)
 
 
 def _read_linear(parts, role, shape, open_file):
@@ -191,6 +208,23 @@ def _part(parts, role):
     return parts[role]
 
 
+def has_one_segment(parts: Mapping[str, Blob]) -> bool:
+    """True if a CrossEncoder gives both texts of a pair the same token types.
+
+    From version 5 on the RoFormerTokenizer of Transformers gives none by itself.
+    """
+    if not {"modules", "tokenizer_config"} <= parts.keys():
+        return False
+    tokenizer = read_json(parts["tokenizer_config"])
+    inputs = tokenizer.get("model_input_names")
+    if isinstance(inputs, list):
+        return "token_type_ids" not in inputs
+    versions = _read_settings(parts).get("__version__")
+    library = versions.get("transformers") if isinstance(versions, dict) else None
+    is_old = isinstance(library, str) and library.startswith("4.")
+    return not is_old and "Bert" not in str(tokenizer.get("tokenizer_class"))
+
+
 def _read_module(entry, blob):
     """Class, path and name of an entry of `modules.json`."""
     kind, path, own_name = (
@@ -207,18 +241,29 @@ def _read_module(entry, blob):
     return name if is_known else kind, path, own_name
 
 
-def _check_settings(parts):
+def _read_settings(parts) -> Mapping[str, Any]:
+    """The content of `config_sentence_transformers.json`."""
     if "sentence_settings" not in parts:
-        return
+        return {}
     blob = parts["sentence_settings"]
     settings = read_json(blob)
-    for name in ("default_prompt_name", "truncate_dim"):
-        if settings.get(name) is not None:
+    prompts = settings.get("prompts") or {}
+    if not isinstance(prompts, dict) or any(prompts.values()):
+        raise ConfigurationError(
+            f"{blob.label}: prompts must be empty, because encode adds none here, got "
+            f"{prompts!r:.80}",
+            hint='put the prompt before your texts, and write "prompts": {} into the '
+            "file",
+        )
+    for name, allowed in _SETTINGS.items():
+        if settings.get(name) not in allowed:
             raise ConfigurationError(
-                f"{blob.label}: {name} must be null, because encode adds no prompt and "
-                f"cuts no vector here, got {settings[name]!r:.80}",
+                f"{blob.label}: {name} must be {json.dumps(allowed[0])}, because here "
+                "encode adds no prompt, cuts no vector and gives vectors of length 1, "
+                f"got {settings[name]!r:.80}",
                 hint=_WAY_OUT,
             )
+    return settings
 
 
 def _read_pooling(blob):
@@ -247,7 +292,7 @@ def _read_pooling(blob):
     return "+".join(_POOLINGS[one][0] for one in modes), width * len(modes)
 
 
-def _read_length(parts):
+def read_length(parts: Mapping[str, Blob]) -> int | None:
     """Length to which sentence-transformers, or its tokenizer, cuts texts."""
     for role, name in (
         ("sentence_config", "max_seq_length"),

@@ -300,7 +300,10 @@ def _write_huggingface(folder: Path, checkpoint: Checkpoint, dtype: str, on_tens
     """The folder from which Transformers loads the same model and tokenizer."""
     config = write_config(checkpoint)
     tensors = _huggingface_tensors(checkpoint, dtype, on_tensor)
-    _write_encoder(folder, checkpoint, {**config, "dtype": dtype}, tensors)
+    length = min(
+        MAX_POSITIONS, checkpoint.model_options.get("max_length", MAX_POSITIONS)
+    )
+    _write_encoder(folder, checkpoint, {**config, "dtype": dtype}, tensors, length)
 
 
 def _write_sentence_transformers(

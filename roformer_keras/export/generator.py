@@ -111,7 +111,9 @@ def export_generator(
         )
     tokenizer = model.text_tokenizer()
     networks: dict[str, Callable[[Any], None]] = dict(model._networks())
+    options = {}
     if isinstance(model, RoFormerSim):
+        options["max_length"] = model.max_length
         networks["vectors"] = lambda graph: write_model(graph, served_model(model))
     reading = model._reading()
     metadata = {
@@ -119,6 +121,7 @@ def export_generator(
         "dim": model.config.hidden_dim,
         "format": format,
         "int8": int8,
+        "options": options,
         FIELD: {
             "networks": list(networks),
             "reading": reading.to_dict(),

@@ -10,6 +10,7 @@ import numpy as np
 from roformer_keras.checks import (
     check_choice,
     check_flag,
+    check_instance,
     check_integer,
     check_path,
     takes_other_names,
@@ -89,6 +90,10 @@ class ServedGenerator:
         self.metadata = read_export(folder, (FORMAT,))
         with errors_at(self.folder / EXPORT):
             self._reads = _checked_reading(self.metadata)
+            options = self.metadata.get("options", {})
+            check_instance("options", options, dict)
+            self.max_length = options.get("max_length", 512)
+            check_integer("max_length", self.max_length, minimum=2)
         generator = self.metadata[FIELD]
         self.default_lengths = DefaultLengths(
             new_tokens=generator["new_tokens"].get("fixed"),
@@ -114,7 +119,7 @@ class ServedGenerator:
         self,
         texts: str | Iterable[str],
         *,
-        max_length: int = 512,
+        max_length: int | None = None,
         verbose: int | str = "auto",
         batch_tokens: int | None = None,
         engine: Engine | None = None,
@@ -143,7 +148,7 @@ class ServedGenerator:
             self.tokenizer,
             texts,
             dim=self.metadata["dim"],
-            max_length=max_length,
+            max_length=self.max_length if max_length is None else max_length,
             verbose=verbose,
             batch_tokens=batch_tokens or TOKENS_PER_BATCH,
         )

@@ -47,6 +47,14 @@ class Tensor:
     def transposed(self) -> "Tensor":
         return Tensor(self.shape[::-1], self.dtype, lambda: self.read().T)
 
+    def with_rows_of_first(self) -> "Tensor":
+        """All rows are the first one."""
+
+        def read():
+            return np.repeat(self.read()[:1], self.shape[0], axis=0)
+
+        return Tensor(self.shape, self.dtype, read)
+
     def first_rows(self, count: int) -> "Tensor":
         shape = (count, *self.shape[1:])
         return Tensor(shape, self.dtype, lambda: self.read()[:count])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import keras
 import numpy as np
 
-from roformer_keras.checks import takes_other_names
+from roformer_keras.checks import check_integer, takes_other_names
 from roformer_keras.config import MODEL_FIELDS, RoFormerConfig
 from roformer_keras.data.cosines import pair_cosines
 from roformer_keras.data.rows import TOKENS_PER_BATCH
@@ -313,6 +313,7 @@ class RoFormerSim(RoFormerCausalLM):
         backbone: `RoFormerBackbone` with UniLM attention and a pooler, whose
             activation is linear in the released checkpoints.
         output_activation: `"softmax"` for probabilities, or None for logits.
+        max_length: int. Tokens to which `encode` cuts texts.
         kwargs: as in `keras.Model`, such as `name`.
 
     Call arguments:
@@ -340,12 +341,26 @@ class RoFormerSim(RoFormerCausalLM):
     paraphrase = paraphrasing.paraphrase
     rerank = rerank
 
+    def __init__(
+        self,
+        backbone: RoFormerBackbone,
+        output_activation: str | None = None,
+        max_length: int = 512,
+        **kwargs: Any,
+    ):
+        check_integer("max_length", max_length, minimum=2)
+        super().__init__(backbone, output_activation, **kwargs)
+        self.max_length = max_length
+
+    def preset_options(self) -> dict[str, Any]:
+        return {**super().preset_options(), "max_length": self.max_length}
+
     @overload
     def encode(
         self,
         texts: Iterator[str],
         *,
-        max_length: int = 512,
+        max_length: int | None = None,
         verbose: Verbose = "auto",
         batch_tokens: int = TOKENS_PER_BATCH,
         engine: Engine | None = None,
@@ -356,7 +371,7 @@ class RoFormerSim(RoFormerCausalLM):
         self,
         texts: Texts,
         *,
-        max_length: int = 512,
+        max_length: int | None = None,
         verbose: Verbose = "auto",
         batch_tokens: int = TOKENS_PER_BATCH,
         engine: Engine | None = None,
@@ -367,7 +382,7 @@ class RoFormerSim(RoFormerCausalLM):
         self,
         texts: Texts,
         *,
-        max_length: int = 512,
+        max_length: int | None = None,
         verbose: Verbose = "auto",
         batch_tokens: int = TOKENS_PER_BATCH,
         engine: Engine | None = None,
@@ -380,7 +395,8 @@ class RoFormerSim(RoFormerCausalLM):
             texts: a str, a sequence of them, or a table of pandas with a column
                 `text`; or an iterator, which need not fit into memory: some 2,000 texts
                 are read from it at a time.
-            max_length: int. Longer texts are cut to as many tokens.
+            max_length: int. Longer texts are cut to as many tokens; the model's if not
+                given.
             verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
             batch_tokens: int. Maximum tokens of a batch, padding included.
             engine: what computes the texts; `model.engine` if not given.
@@ -404,7 +420,7 @@ class RoFormerSim(RoFormerCausalLM):
             self,
             self.text_tokenizer(),
             texts,
-            max_length,
+            self.max_length if max_length is None else max_length,
             verbose=verbose,
             batch_tokens=batch_tokens,
             engine=engine,
@@ -416,7 +432,7 @@ class RoFormerSim(RoFormerCausalLM):
         first: str,
         second: str,
         *,
-        max_length: int = 512,
+        max_length: int | None = None,
         verbose: Verbose = "auto",
         engine: Engine | None = None,
     ) -> float: ...
@@ -427,7 +443,7 @@ class RoFormerSim(RoFormerCausalLM):
         first: Sequence[str],
         second: Sequence[str],
         *,
-        max_length: int = 512,
+        max_length: int | None = None,
         verbose: Verbose = "auto",
         engine: Engine | None = None,
     ) -> np.ndarray: ...
@@ -437,7 +453,7 @@ class RoFormerSim(RoFormerCausalLM):
         first: str | Sequence[str],
         second: str | Sequence[str],
         *,
-        max_length: int = 512,
+        max_length: int | None = None,
         verbose: Verbose = "auto",
         engine: Engine | None = None,
     ) -> float | np.ndarray:

@@ -218,7 +218,7 @@ class PresetModel(FastModel):
             gradient_checkpointing: bool. See `RoFormerBackbone`.
             changes: configuration fields to set, such as `layer_norm_epsilon=1e-7`,
                 `dropout=0.2`, `pooler_activation="tanh"`; and `output_activation` of
-                a model with an MLM head. With a smaller `num_layers` the first layers
+                a model with an MLM head, `max_length` of a `RoFormerSim`. With a smaller `num_layers` the first layers
                 are read.
 
         Returns:

@@ -80,10 +80,10 @@ def loaded_model(
     changes: dict[str, Any],
 ) -> Any:
     """`PresetModel.from_preset`; `tokens` are those to keep and to compound."""
-    options = {}
-    arguments = inspect.signature(cls.__init__).parameters
-    if "output_activation" in changes.keys() & arguments.keys():
-        options["output_activation"] = changes.pop("output_activation")
+    names = changes.keys() & inspect.signature(cls.__init__).parameters.keys()
+    options = {
+        name: changes.pop(name) for name in names & {"output_activation", "max_length"}
+    }
     with opened_checkpoint(source, config) as checkpoint:
         if checkpoint.model == cls.__name__:
             check_options(cls, checkpoint.model_options, checkpoint.label)

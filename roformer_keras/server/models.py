@@ -102,9 +102,7 @@ class ServedModel:
         self._loaded = load_source(source, max_length=max_length)
         self._model, self._tokenizer = self._loaded.model, self._loaded.tokenizer
         self._given_length = max_length
-        self._length = 512 if max_length is None else max_length
-        if self._loaded.tuned is not None:
-            self._length = self._model.max_length
+        self._length = max_length or int(getattr(self._model, "max_length", 512))
         self._options: dict[str, Any] = {"source": source, "engine": engine}
         self.verbs: dict[str, Verb] = {}
         for kind in VERBS.values():

@@ -15,7 +15,7 @@ class VectorVerb(ReadingVerb):
 
     Args:
         max_length: tokens to which texts are cut (default: 512; of a fine-tuned
-            encoder, as in its training).
+            encoder or a RoFormerSim, the one that was saved).
     """
 
     source: sources.Path = "roformer-sim-char"
@@ -36,7 +36,8 @@ class VectorVerb(ReadingVerb):
         if loaded.name in self.takes:
             options["max_length"] = self.max_length
             return lambda texts: loaded.model.encode(texts, **options)
-        options["max_length"] = self.max_length or 512
+        length = getattr(loaded.model, "max_length", 512)
+        options["max_length"] = self.max_length or length
         if not hasattr(loaded.model, "encode"):
             from roformer_keras.models import embedding
 

@@ -196,6 +196,37 @@ def test_the_layout_of_newer_versions_is_read(tmp_path):
     assert roformer_keras.load_model(folder).tokenizer.lower_case
 
 
+@pytest.mark.parametrize("length", [16, 600])
+def test_roformer_sim_keeps_its_length(length, changed, tmp_path):
+    """In each format that has a place for it; `encode` cuts texts there."""
+    folder = changed("sentence_bert_config.json", max_seq_length=length)
+    there = convert(folder, tmp_path / "there", **FORMAT)
+    preset = convert(folder, tmp_path / "preset", verbose=0)
+    flat = convert(there, tmp_path / "x.safetensors", verbose=0)
+    for source in (folder, there, preset, flat):
+        with open_checkpoint(source) as checkpoint:
+            assert checkpoint.model == "RoFormerSim"
+            assert checkpoint.model_options["max_length"] == length
+    settings = read(there / "sentence_bert_config.json")
+    assert settings["max_seq_length"] == length
+    if length == 16:
+        models = [RoFormerSim.from_preset(preset), roformer_keras.load_model(there)]
+        models[0].save(tmp_path / "x.keras")
+        models.append(roformer_keras.load_model(tmp_path / "x.keras"))
+        expected = RoFormerSim.from_preset(SIM).encode(TEXTS, max_length=16)
+        for model in models:
+            assert np.array_equal(model.encode(TEXTS), expected)
+
+
+def test_settings_that_change_no_vector_are_read(changed):
+    folder = changed(
+        "config_sentence_transformers.json",
+        prompts={"query": "", "document": ""},
+        similarity_fn_name=None,
+    )
+    tensors_of(folder)
+
+
 # === Refused ===
 
 _KIND = "sentence_transformers.models."
@@ -244,7 +275,22 @@ _FIELDS = [
         "default_prompt_name must be null",
     ),
     ("config_sentence_transformers.json", {"truncate_dim": 8}, "truncate_dim must"),
+    *(
+        (
+            "config_sentence_transformers.json",
+            {"similarity_fn_name": name},
+            f'similarity_fn_name must be "cosine", .* got {name!r}',
+        )
+        for name in ("dot", "euclidean", "manhattan")
+    ),
 ]
+
+
+def test_prompts_are_refused_with_the_way_out(changed):
+    for prompts in ({"query": "查询："}, {"query": "", "document": "d"}, ["q"]):
+        name = "config_sentence_transformers.json"
+        with pytest.raises(ConfigurationError, match="prompts must be empty.*before y"):
+            tensors_of(changed(name, prompts=prompts))
 
 
 def test_what_no_class_computes_is_refused(sim, changed):
