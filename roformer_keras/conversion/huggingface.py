@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from roformer_keras.checks import check_integer
 from roformer_keras.conversion.found import Found
 from roformer_keras.conversion.huggingface_config import (
+    MAX_POSITIONS,
     read_config,
 )
 from roformer_keras.conversion.huggingface_heads import read_task
@@ -123,6 +125,15 @@ def _are_equal(first, second):
 def _is_padded(count, rows):
     """True if an embedding has the next multiple of 8, 16, ... 128 rows."""
     return any(rows == -(-count // size) * size for size in (8, 16, 32, 64, 128))
+
+
+def _limit(parts, fields) -> dict[str, int]:
+    """The `max_length` of a task, if its folder has one."""
+    positions: Any = fields.get("max_position_embeddings", MAX_POSITIONS)
+    check_integer("max_position_embeddings", positions, minimum=1)
+    length = read_length(parts) or positions
+    # The table of positions limits Transformers' model, and none of this package.
+    return {"max_length": length} if "modules" in parts or length < positions else {}
 
 
 def _without_padding(
@@ -294,11 +305,8 @@ def open_huggingface(files: SourceFiles, stack: ExitStack) -> Found:
             head, changes = read_task(fields, tensors, saved)
             if head and has_one_segment(files.parts):
                 tensors[_SEGMENTS] = tensors[_SEGMENTS].with_rows_of_first()
-            length = read_length(files.parts)
-            if length is None and "modules" in files.parts:
-                length = fields.get("max_position_embeddings")
-            if head and length is not None:
-                changes["model_options"]["max_length"] = length
+            if head:
+                changes["model_options"] |= _limit(files.parts, fields)
             if {"vocabulary", "tokenizer_file"} & files.parts.keys():
                 saved |= changes
             elif head:

@@ -218,8 +218,8 @@ class PresetModel(FastModel):
             gradient_checkpointing: bool. See `RoFormerBackbone`.
             changes: configuration fields to set, such as `layer_norm_epsilon=1e-7`,
                 `dropout=0.2`, `pooler_activation="tanh"`; and `output_activation` of
-                a model with an MLM head, `max_length` of a `RoFormerSim`. With a smaller `num_layers` the first layers
-                are read.
+                a model with an MLM head, `max_length` of a `RoFormerSim`. With a
+                smaller `num_layers` the first layers are read.
 
         Returns:
             The model, its weights those of the source bit for bit if it is float32,

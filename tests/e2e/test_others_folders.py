@@ -7,13 +7,16 @@ import copy
 import itertools
 import json
 import textwrap
+import warnings
 
+import numpy as np
 import pytest
 from common import output_of, transformers_python
 from huggingface_folders import FOLDER
 from sources import copied
 
-from roformer_keras import RoFormerTokenizer
+import roformer_keras
+from roformer_keras import RoFormerTokenizer, convert
 from roformer_keras.errors import RoFormerError
 
 PYTHON = transformers_python()
@@ -244,3 +247,53 @@ def test_ids_are_those_of_the_real_tokenizers_or_refused(folders):
         ours = [list(tokenizer.encode(*row)) for row in rows]
         assert encoded == ours, name
     assert set(read) == READ
+
+
+# === Cross-encoders ===
+
+PAIRS = [["今天天气", "不错"], ["我们学习" * 12, "北京上海" * 20], ["好", "A b 3"]]
+CROSS = """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+import torch, transformers
+from sentence_transformers import CrossEncoder
+transformers.utils.logging.disable_progress_bar()
+pairs, *names = json.loads(sys.argv[1])
+logits = []
+for name, source, options in names:
+    torch.manual_seed(0)
+    model = CrossEncoder(source, device="cpu", **options)
+    values = model.predict(pairs, activation_fn=torch.nn.Identity())
+    logits.append(values.reshape(len(pairs), -1).tolist())
+    if name:
+        model.save(name)
+print(json.dumps(logits))
+"""
+
+
+def test_cross_encoders_are_read_and_written(tmp_path):
+    """With the lengths and the token types of their tokenizers."""
+    pytest.importorskip("sentence_transformers")
+    encoder, classifier = str(FOLDER / "encoder"), str(FOLDER / "classifier")
+    bert = copied(FOLDER / "classifier", tmp_path)
+    fields = {"tokenizer_class": "BertTokenizer", "model_max_length": 24}
+    (bert / "tokenizer_config.json").write_text(json.dumps(fields))
+    jobs = [
+        (str(tmp_path / "one"), encoder, {"num_labels": 1}),
+        (str(tmp_path / "short"), classifier, {"max_length": 20}),
+        (str(tmp_path / "bert"), str(bert), {}),
+    ]
+    encoded = json.dumps([PAIRS, *jobs])
+    expected = json.loads(output_of("-c", CROSS, encoded, python=PYTHON))
+    back = []
+    for (folder, *_), logits in zip(jobs, expected, strict=True):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*before the Sigmoid")
+            model = roformer_keras.load_model(folder)
+            there = convert(folder, f"{folder}-x", format="huggingface", verbose=0)
+        scores = model.predict([tuple(pair) for pair in PAIRS], verbose=0)
+        assert np.abs(scores - logits).max() <= 1e-5, folder
+        back.append((None, str(there), {}))
+    again = output_of("-c", CROSS, json.dumps([PAIRS, *back]), python=PYTHON)
+    for logits, values in zip(json.loads(again), expected, strict=True):
+        assert np.abs(np.array(logits) - values).max() <= 1e-5

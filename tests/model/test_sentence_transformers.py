@@ -289,7 +289,7 @@ _FIELDS = [
 def test_prompts_are_refused_with_the_way_out(changed):
     for prompts in ({"query": "查询："}, {"query": "", "document": "d"}, ["q"]):
         name = "config_sentence_transformers.json"
-        with pytest.raises(ConfigurationError, match="prompts must be empty.*before y"):
+        with pytest.raises(ConfigurationError, match=r"prompts must be .*before y"):
             tensors_of(changed(name, prompts=prompts))
 
 
