@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from roformer_keras.conversion.huggingface_config import pair_template
-from roformer_keras.errors import ConfigurationError, VocabularyError
+from roformer_keras.errors import ConfigurationError, Hint, VocabularyError
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json
 from roformer_keras.io.vocabulary import (
@@ -164,8 +164,10 @@ def _with_special(tokens, files, labels) -> tuple[str, ...]:
         raise VocabularyError(
             f"{labels[name]} adds the token {token!r:.80}, which Transformers finds in "
             "a text before it cuts words, and this package does not",
-            hint="if no text needs it, convert the folder with vocabulary=, a "
-            "vocab.txt with a line for each id",
+            hint=Hint(
+                "if no text needs it, convert the folder with {vocabulary}, a vocab.txt "
+                "with a line for each id"
+            ),
         )
     return tuple(tokens)
 
