@@ -1,20 +1,16 @@
 """`roformer-keras serve`."""
 
-import functools
 import os
-from collections.abc import Callable
-from typing import Any
 
 from roformer_keras.cli.flags import Count
 from roformer_keras.cli.terminal import remark, start_backend
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import require
-from roformer_keras.types import Engine, RunsOn
+from roformer_keras.types import Engine
 
 EXAMPLES = (
     "serve roformer-sim-char",
     "serve reviews --port 8080 --allowed-host reviews.example.com",
-    "serve roformer-sim-char --engine ray --num-replicas 4",
 )
 SETTINGS = "roformer_keras.server.options.ServerOptions"
 
@@ -24,11 +20,7 @@ def run(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
-    engine: RunsOn = "keras",
-    worker_engine: Engine = "auto",
-    num_replicas: Count = 1,
-    cpus_per_replica: Count = 1,
-    address: str | None = None,
+    engine: Engine = "auto",
     max_length: Count | None = None,
     api_key: str | None = None,
     allowed_host: list[str] | None = None,
@@ -47,14 +39,8 @@ def run(
             other commands.
         host: address to listen at; 0.0.0.0 is every address of the machine.
         port: to listen at; 0 takes a free one.
-        engine: ray answers by several processes, each with its own model; it needs
-            roformer-keras[ray].
-        worker_engine: what computes; auto is openvino where it is installed and can,
+        engine: what computes; auto is openvino where it is installed and can,
             else keras; openvino-int8 has weights in 8 bits.
-        num_replicas: processes of Ray.
-        cpus_per_replica: cores, and threads, of each process of Ray.
-        address: HOST:PORT of a Ray that runs already, or auto (default: start one on
-            this machine).
         max_length: tokens to which texts are cut (default: 512; of a fine-tuned model,
             as in its training).
         api_key: key that clients must send as Authorization: Bearer KEY; better set
@@ -80,32 +66,17 @@ def run(
         from roformer_keras.search.index import read_record
 
         read_record(options.index)
-    of_ray = (num_replicas, cpus_per_replica, address)
-    start: Callable
-    if engine == "ray":
-        from roformer_keras.server.replicas import serve_replicas
+    from roformer_keras.server.run import listening, serve
 
-        names = ("num_replicas", "cpus_per_replica", "address")
-        chosen: dict[str, Any] = dict(zip(names, of_ray, strict=True))
-        start = functools.partial(serve_replicas, **chosen)
-    elif of_ray != (1, 1, None):
-        raise ConfigurationError(
-            "--num-replicas, --cpus-per-replica and --address are for --engine ray"
-        )
-    else:
-        from roformer_keras.server.run import listening
-        from roformer_keras.server.run import serve as start
-
-        # An address that is taken is known before the backend is imported.
-        listening(host, port).close()
-        start_backend()
-
-    start(
+    # An address that is taken is known before the backend is imported.
+    listening(host, port).close()
+    start_backend()
+    serve(
         source,
         host,
         port,
         options,
-        engine=worker_engine,
+        engine=engine,
         max_length=max_length,
         api_key=api_key,
         allowed_hosts=allowed_host or (),

@@ -28,7 +28,7 @@ from roformer_keras.data.cosines import unit_rows
 from roformer_keras.errors import RoFormerError
 from roformer_keras.extras import installed_version
 from roformer_keras.io.json_file import check_unicode
-from roformer_keras.server import cohere, openai
+from roformer_keras.server import openai
 from roformer_keras.server.direct import Direct, DirectRoute, JSONAnswer
 from roformer_keras.server.errors import Refusal
 from roformer_keras.server.metrics import Metrics
@@ -185,7 +185,8 @@ class _Routes:
         handler: Callable = handlers.get(kind, self.answers)
         answer = functools.partial(handler, kind, route)
         request = request_model(kind, route)
-        self.direct[route.path] = DirectRoute(route.path, request, answer)
+        for path in (route.path, *route.others):
+            self.direct[path] = DirectRoute(path, request, answer)
 
         async def endpoint(body, request: fastapi.Request):
             return await answer(body, request.receive)
@@ -194,7 +195,8 @@ class _Routes:
         endpoint.__name__ = route.path.rpartition("/")[2].replace("-", "_")
         endpoint.__doc__ = (inspect.getdoc(kind) or "").partition("\n")[0]
         endpoint.__annotations__["body"] = request
-        app.post(route.path)(endpoint)
+        for path in (route.path, *route.others):
+            app.post(path)(endpoint)
 
     async def embeddings(self, kind, route, body, receive) -> Response:
         """Vectors of texts, as in OpenAI's API."""
@@ -279,7 +281,7 @@ class _Routes:
         answers, tokens = await self._answer_rows(receive, kind, options, rows)
         scores = [one["score"] for one in answers]
         return JSONAnswer(
-            cohere.ranking_answer(texts, scores, body, tokens, self.names[0])
+            openai.ranking_answer(texts, scores, body, tokens, self.names[0])
         )
 
     # === What they share ===

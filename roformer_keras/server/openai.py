@@ -1,4 +1,4 @@
-"""Requests and answers in OpenAI's formats."""
+"""Requests and answers in the formats of OpenAI, and of Cohere and Jina."""
 
 import base64
 import json
@@ -59,6 +59,27 @@ class Embeddings(Request):
     encoding_format: Literal["float", "base64"] | None = "float"
     dimensions: int | None = None
     user: str | None = None
+
+
+class Document(Request):
+    """A text in an object, as some clients send it."""
+
+    text: str
+
+
+class Ranking(Request):
+    """A request of `/v1/rerank` and `/v2/rerank`, as in the APIs of Cohere and Jina."""
+
+    query: str
+    documents: Annotated[list[str | Document], Field(max_length=MOST_TEXTS)]
+    model: str | None = None
+    top_n: int | None = Field(None, ge=1)
+    return_documents: bool | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of the documents."""
+        return [one if isinstance(one, str) else one.text for one in self.documents]
 
 
 class Completions(Request):
@@ -176,6 +197,19 @@ class CompletionEvents:
     @staticmethod
     def end() -> str:
         return "data: [DONE]\n\n"
+
+
+def ranking_answer(
+    texts: Sequence[str], scores: Sequence[float], body: Ranking, tokens: int, name: str
+) -> dict:
+    """The answer to a `Ranking`, the best text first."""
+    results = []
+    for number in np.argsort(-np.asarray(scores), kind="stable")[: body.top_n]:
+        result: dict = {"index": int(number), "relevance_score": float(scores[number])}
+        if body.return_documents:
+            result["document"] = {"text": texts[number]}
+        results.append(result)
+    return {"model": name, "results": results, "usage": {"total_tokens": tokens}}
 
 
 def models_answer(names: Sequence[str], started: float) -> dict:

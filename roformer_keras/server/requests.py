@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 from pydantic import BaseModel, Field
 
-from roformer_keras.server import cohere, openai
+from roformer_keras.server import openai
 from roformer_keras.server.options import MOST_TEXTS
 from roformer_keras.verbs.embed import Embed, Similarity
 from roformer_keras.verbs.fill_mask import FillMask
@@ -71,6 +71,7 @@ class Route(NamedTuple):
         left_out: options that the server has, and requests have not.
         renamed: options by their names in a request.
         changes: default and bounds by option, where they are others in a request.
+        others: more paths of the route.
     """
 
     path: str
@@ -80,6 +81,7 @@ class Route(NamedTuple):
     left_out: Sequence[str] = _SOURCE
     renamed: Mapping[str, str] = {}
     changes: Mapping[str, Mapping[str, Any]] = {}
+    others: Sequence[str] = ()
 
     def rows(self, body: Any) -> list[Row]:
         """The rows of texts of a request."""
@@ -141,10 +143,11 @@ ROUTES: dict[type[Verb], Route] = {
     ),
     Rerank: Route(
         "/v1/rerank",
-        cohere.Ranking,
+        openai.Ranking,
         "documents",
         "results",
         left_out=(*_SOURCE, "max_length"),
+        others=("/v2/rerank",),
     ),
     Paraphrase: Route(
         "/paraphrase",

@@ -245,22 +245,6 @@ def test_a_stream_of_openai(gpt):
         client.completions.create(**{**options, "model": "gpt-4"})
 
 
-def test_replicas_of_ray_answer_as_a_plain_server(sim, export):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    sentence = {"texts": TEXTS[:1], "n": 4, "k": 4, "max_tokens": 8, "seed": 1}
-    vectors = embeddings(sim, TEXTS)
-    similar = sim.post("/paraphrase", sentence).json()
-    ray = ("--engine", "ray", "--num-replicas", "2", "--port", port)
-    with Server(export, *ray) as replicas:
-        with ThreadPoolExecutor(8) as pool:
-            answers = list(pool.map(lambda text: embeddings(replicas, text)[0], TEXTS))
-        np.testing.assert_allclose(answers, vectors, atol=1e-6)
-        assert replicas.post("/paraphrase", sentence).json() == similar
-        assert replicas.post("/similarity", "{").status_code == 422
-        assert replicas.end() == 0
-
-
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_the_page_of_the_docs_works_as_it_is_printed(sim, capsys):
     page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")

@@ -1,23 +1,19 @@
-"""Servers and replicas that are killed under load: clients that retry lose nothing."""
+"""Servers that are killed under load: clients that retry lose nothing."""
 
-import os
-import shutil
 import signal
 import socket
 import threading
 import time
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-import numpy as np
 import pytest
-from common import SIM, pids_of
-from server_process import PATIENCE, Server, until
+from common import SIM
+from server_process import PATIENCE, Server
 
 from roformer_keras import RoFormerSim
-from roformer_keras.export import ServedGenerator, export_generator
+from roformer_keras.export import export_generator
 
 pytestmark = [
     pytest.mark.weekly,
@@ -101,36 +97,3 @@ def test_a_server_that_is_killed_with_64_requests_under_way(export, port):
                 expected = second.post(path, body).json()
                 assert clients.answers[number] == [expected], body
     assert len(clients.failures) >= CLIENTS - before
-
-
-@pytest.mark.skipif(shutil.which("ray") is None, reason="needs Ray")
-def test_a_replica_that_is_killed_under_load(export, port):
-    pytest.importorskip("ray")
-    mark = uuid.uuid4().hex
-    texts = [[f"今天天气{n}的第{i}句" for i in range(12)] for n in range(CLIENTS)]
-    bodies = [
-        [("/v1/embeddings", {"input": text}) for text in client] for client in texts
-    ]
-
-    def replicas():
-        return pids_of(mark, b"ServeReplica")
-
-    flags = ("--engine", "ray", "--num-replicas", "2", "--port", port)
-    with Server(export, *flags, MARK=mark) as server:
-        before = replicas()
-        assert len(before) == 2
-        clients = Clients(server.url, bodies)
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            waiting = [pool.submit(clients.run, number) for number in range(CLIENTS)]
-            until(lambda: sum(map(len, clients.answers.values())) > CLIENTS)
-            os.kill(before[0], signal.SIGKILL)
-            for client in waiting:
-                client.result(PATIENCE)
-        # Another one takes its place.
-        until(lambda: len({*replicas()} - {before[0]}) == 2)
-        assert server.end() == 0
-    model = ServedGenerator(export)
-    for number in range(CLIENTS):
-        vectors = [answer["data"][0]["embedding"] for answer in clients.answers[number]]
-        expected = model.encode(texts[number])
-        np.testing.assert_allclose(vectors, expected, atol=1e-5)

@@ -365,6 +365,7 @@ def test_an_index_is_searched_and_texts_are_ranked(tmp_path):
         documents = [TEXTS[0], {"text": TEXTS[1]}, TEXTS[2]]
         body = {"query": "天气", "documents": documents, "return_documents": True}
         answer = post(client, "/v1/rerank", **body, model=SIM.name, top_n=2)
+        assert post(client, "/v2/rerank", **body, model=SIM.name, top_n=2) == answer
         ranks = model.rerank("天气", TEXTS, top_k=2)
         assert [one["index"] for one in answer["results"]] == [n for n, _ in ranks]
         scores = [one["relevance_score"] for one in answer["results"]]

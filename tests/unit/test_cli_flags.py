@@ -89,11 +89,10 @@ FLAGS = {
     "quiet source vocabulary",
     "search": f"{READS} config fields format max-length output overwrite "
     "quiet source text top-k vocabulary",
-    "serve": "address allowed-host api-key batch-wait cpus-per-replica engine host "
+    "serve": "allowed-host api-key batch-wait engine host "
     "index max-batch max-body max-characters max-connections max-length max-texts "
     "max-tokens max-written model-name "
-    "num-replicas port queue-size quiet read-timeout timeout turn-tokens "
-    "worker-engine",
+    "port queue-size quiet read-timeout timeout turn-tokens",
     "similarity": f"{READS} config fields format max-length output overwrite pair "
     "quiet source vocabulary",
     "tokenize": "decode json max-length source text vocabulary",
@@ -165,9 +164,9 @@ RULES = {
     "an integer from 1 to 1048576": "accumulation finetune:batch-size "
     "num-return-sequences pretrain:batch-size",
     "an integer from 1 to 2048": "max-texts",
-    "an integer from 1 to 2147483647": "batch-size cpus-per-replica fill-mask:top-k "
+    "an integer from 1 to 2147483647": "batch-size fill-mask:top-k "
     "hidden-dim k max-length max-new-tokens n num-beams num-heads num-layers "
-    "num-processes num-replicas steps",
+    "num-processes steps",
     "an integer from 4 to 1048576": "length",
     "an integer of at least 0": "average-checkpoints evaluate-every freeze-layers",
     "an integer of at least 1": "batch-tokens cpus-per-worker evaluation-batches "
@@ -189,7 +188,7 @@ RULES = {
     "one of float32 float16": "convert:dtype",
     "one of float32 mixed_bfloat16 mixed_float16": "dtype",
     "one of jsonl parquet": "output-format",
-    f"one of {ENGINES}": "evaluate:engine index:engine worker-engine",
+    f"one of {ENGINES}": "evaluate:engine index:engine serve:engine worker-engine",
     f"one of {ENGINES} ray": "engine",
     "one of keras ray": "serve:engine",
     "one of linear constant": "schedule",

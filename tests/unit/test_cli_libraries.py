@@ -75,7 +75,6 @@ OTHERS = (
     ("pretrain", "mlm --config corpus.toml -o run", "openpyxl"),
     *(("pretrain", LINES["pretrain"], name) for name in extras.NEEDS["a training"]),
     *(("serve", "SIM", name) for name in extras.NEEDS["roformer-keras serve"]),
-    ("serve", "SIM --engine ray", "fastapi"),
 )
 CONFIGS = {
     "hub.toml": 'source = "hf://owner/name"',
