@@ -105,18 +105,28 @@ def read_vocabulary_file(content: Mapping, label: str) -> tuple[str, ...]:
 # === Added tokens ===
 
 
+def _listed(value):
+    """The tokens of a list, or of an object from names to tokens."""
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
 def _from_file(content):
-    for token in content.get("added_tokens") or ():
-        yield None, token, token.get("id") if isinstance(token, dict) else None
+    for token in _listed(content.get("added_tokens")):
+        number = token.get("id") if isinstance(token, dict) else None
+        yield None, token, number if type(number) is int else -1
 
 
 def _from_settings(content):
     decoder = content.get("added_tokens_decoder") or {}
-    for number, token in decoder.items() if isinstance(decoder, dict) else ():
-        yield None, token, int(number) if number.isdecimal() else None
+    if not isinstance(decoder, dict):
+        decoder = {"": decoder}
+    for number, token in decoder.items():
+        yield None, token, int(number) if number.isdecimal() else -1
     for name, value in content.items():
         if name in ("additional_special_tokens", "extra_special_tokens"):
-            for token in value.values() if isinstance(value, dict) else value or ():
+            for token in _listed(value):
                 yield None, token, None
         elif name.endswith("_token") and isinstance(value, str | dict):
             yield name, value, None
@@ -124,7 +134,7 @@ def _from_settings(content):
 
 def _from_list(content):
     for token, number in content.items():
-        yield None, token, number
+        yield None, token, number if type(number) is int else -1
 
 
 # Roles of files -> function that yields role, token and id of each token in them.
@@ -148,7 +158,7 @@ def _with_special(tokens, files, labels) -> tuple[str, ...]:
         for role, token, number in _ADDING[name](files[name])
     ]
     # New ones in the order of their ids.
-    added.sort(key=lambda row: row[2] if type(row[2]) is int else -1)
+    added.sort(key=lambda row: -1 if row[2] is None else row[2])
     tokens = list(tokens)
     for role, token, number, name in added:
         if role in _ROLES and token != _ROLES[role]:
@@ -165,8 +175,8 @@ def _with_special(tokens, files, labels) -> tuple[str, ...]:
             f"{labels[name]} adds the token {token!r:.80}, which Transformers finds in "
             "a text before it cuts words, and this package does not",
             hint=Hint(
-                "if no text needs it, convert the folder with {vocabulary}, a vocab.txt "
-                "with a line for each id"
+                "if no text needs it, convert the folder with {vocabulary}, a "
+                "vocab.txt with a line for each id"
             ),
         )
     return tuple(tokens)
