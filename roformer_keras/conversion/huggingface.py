@@ -45,6 +45,7 @@ from roformer_keras.io.pytorch import open_pytorch
 from roformer_keras.io.safetensors_file import open_safetensors
 from roformer_keras.io.sources import SourceFiles
 from roformer_keras.io.tensor import Tensor, check_names
+from roformer_keras.io.vocabulary import fitting_tokens
 
 _WORDS = "roformer.embeddings.word_embeddings.weight"
 _SEGMENTS = "roformer.embeddings.token_type_embeddings.weight"
@@ -318,7 +319,10 @@ def open_huggingface(files: SourceFiles, stack: ExitStack) -> Found:
                 )
     saved |= huggingface_tokenizer(files.parts)
     rows, tokens = saved["config"].vocabulary_size, saved.get("vocabulary") or ()
+    if len(fitting_tokens(tokens, rows)) != rows:
+        tokens = fitting_tokens(tokens)
     if tokens and len(tokens) < rows and _is_padded(len(tokens), rows):
+        saved["vocabulary"] = tokens
         tensors = _without_padding(tensors, len(tokens), rows, files.label)
         saved["config"] = saved["config"].replace(vocabulary_size=len(tokens))
     if saved["left_out"]:

@@ -97,20 +97,22 @@ def open_checkpoint(
     """
     with ExitStack() as stack:
         files = stack.enter_context(open_source(source))
-        given = vocabulary and _given_file("vocabulary", vocabulary)
-        if given and files.format == "huggingface":
+        given = None
+        if vocabulary is not None:
+            given = _given_file("vocabulary", vocabulary)
+        if given is not None and files.format == "huggingface":
             given_parts = {"vocabulary": given, "given_vocabulary": given}
             files = dataclasses.replace(files, parts={**files.parts, **given_parts})
         opened = _OPENERS[files.format](files, stack)
         config, bert_config = _find_config(files, opened, config)
         opened, quantized = _dequantize(files.label, opened, config)
         fields = {**opened.saved, **saved_tokenizer(files.parts), "config": config}
-        if given:
+        if given is not None:
             fields["vocabulary"] = read_tokens(given)
         if fields.get("vocabulary"):
             rows = fields["config"].vocabulary_size
             tokens = fitting_tokens(fields["vocabulary"], rows)
-            if len({*tokens}) < len(tokens):
+            if len({*tokens}) < len(tokens) == rows:
                 # bert4keras gives a repeated token and the next one the same id.
                 check_tokens(tokens, f"the vocabulary of {files.label}")
             fields["vocabulary"] = tokens

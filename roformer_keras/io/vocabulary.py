@@ -47,16 +47,19 @@ def token_of_line(line: str) -> str:
 
 
 def fitting_tokens(tokens: Sequence[str], rows: int = 0) -> Sequence[str]:
-    """The tokens without empty last lines, for which the embedding has no row.
+    """The tokens without empty last lines, if the embedding has no row for them.
 
     Args:
         tokens: as `read_vocabulary` returns them.
         rows: of the embedding; 0 if not known.
     """
     count = len(tokens)
-    while count > rows and count and not tokens[count - 1]:
+    while count and not tokens[count - 1]:
         count -= 1
-    return tokens[:count]
+    # bert4keras counts all empty lines as one token.
+    if rows == count + 1:
+        return tokens[:rows]
+    return tokens[:count] if rows in (0, count) else tokens
 
 
 def _check_count(count, label):
