@@ -241,6 +241,27 @@ def data_adapters() -> Any:
     return data_adapters if has_names else None
 
 
+class BuildsWithoutBatch:
+    """A mixin of models that takes no batch of a dataset before the first epoch.
+
+    Keras takes one to build a model in a strategy of TensorFlow. Where samples are
+    drawn, the first epoch then has another order.
+    """
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        import keras
+
+        dataset = getattr(getattr(iterator, "data_adapter", None), "_dataset", None)
+        specs = getattr(dataset, "element_spec", ())
+        shapes = [spec.shape for spec in keras.tree.flatten(specs)]
+        if shapes and all(shape.rank is not None for shape in shapes):
+            iterator = None
+            data_batch = keras.tree.map_structure(
+                lambda x: keras.KerasTensor(tuple(x.shape), x.dtype.name), specs
+            )
+        super()._maybe_symbolic_build(iterator, data_batch)
+
+
 def empty_adapter(adapter: Any) -> None:
     """Lets go of the data of an adapter that is not used any more.
 

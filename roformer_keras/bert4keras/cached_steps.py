@@ -15,7 +15,7 @@ from keras import ops
 
 from roformer_keras import quirks
 from roformer_keras.bert4keras import layers as own
-from roformer_keras.compiled import Compiled
+from roformer_keras.compiled import Compiled, WeightValues
 from roformer_keras.inference import fill_rows
 
 # Keys are added in steps of this size, and prompts are padded to one.
@@ -61,7 +61,8 @@ class CachedSteps:
         self._model = model
         self._graph = graph
         self._compute = Compiled(self._step, model.weights, any_shape=True)
-        self.forget()
+        self._values = WeightValues(model.weights)
+        self._forget()
 
     @classmethod
     def of(cls, model: keras.Model) -> "CachedSteps | None":
@@ -69,8 +70,8 @@ class CachedSteps:
         graph = _read_graph(model)
         return None if graph is None else cls(model, graph)
 
-    def forget(self) -> None:
-        """Starts again at the next call, for weights may have changed."""
+    def _forget(self):
+        """Drops keys and values, which other weights computed."""
         self._seen: np.ndarray | None = None
         self._rows_seen: list[np.ndarray] = []
         self._caches: list = []
@@ -87,6 +88,10 @@ class CachedSteps:
         # (batch, length, sequences)
         tokens = np.stack([inputs[i] for i in self._graph.sequences], axis=-1)
         batch, length = tokens.shape[:2]
+        values = self._values.now()
+        if values is not self._values:
+            self._values = values
+            self._forget()
         origins = self._origins(tokens, rows)
         start = 0 if origins is None else length - 1
         self._make_room(batch, length, origins)

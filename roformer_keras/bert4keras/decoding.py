@@ -149,7 +149,7 @@ class AutoRegressiveDecoder:
             min_ends: int. How many end tokens end a text.
         """
         predict: Any = self.predict  # As `wraps` decorates it.
-        rows = self._start(inputs)
+        rows = [np.array([row]) for row in inputs]
         output_ids, totals = self.first_output_ids, np.zeros(1)
         for step in range(self.maxlen):
             scores, states = predict(rows, output_ids, states, temperature, "logits")
@@ -191,7 +191,7 @@ class AutoRegressiveDecoder:
                 probability, with the one that reaches it.
         """
         predict: Any = self.predict  # As `wraps` decorates it.
-        rows = self._start(inputs)
+        rows = [np.array([row]) for row in inputs]
         output_ids = self.first_output_ids
         results: list[np.ndarray] = []
         for step in range(self.maxlen):
@@ -213,12 +213,6 @@ class AutoRegressiveDecoder:
                 if not len(output_ids):
                     break
         return results + list(output_ids)
-
-    def _start(self, inputs):
-        # Weights may have changed since the last text.
-        for model in self._last_tokens.values():
-            model.forget()
-        return [np.array([one]) for one in inputs]
 
     def _is_done(self, output_ids, min_ends):
         is_end = output_ids == self.end_id

@@ -41,11 +41,14 @@ from typing import Any
 
 import keras as keras3
 
+from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.bert4keras.keras2_layers import DIFFERENT, MERGES, layer_class
 from roformer_keras.bert4keras.keras2_models import (
     Model,
+    ModelCheckpoint,
     Sequential,
     load_model,
+    optimizer_class,
     save_model,
 )
 
@@ -56,6 +59,9 @@ class _Namespace(types.ModuleType):
     def __init__(self, module: types.ModuleType, names: dict[str, Any]):
         super().__init__(module.__name__, module.__doc__)
         self._module, self._names = module, names
+        # `import keras.callbacks` and `from keras.layers import *` read these.
+        self.__path__ = getattr(module, "__path__", [])
+        self.__all__ = [name for name in dir(self) if not name.startswith("_")]
 
     def __getattr__(self, name):
         # `vars` of a module that is being made lacks both.
@@ -66,7 +72,17 @@ class _Namespace(types.ModuleType):
         return getattr(self._module, name)
 
     def __dir__(self):
-        return dir(self._module)
+        return sorted({*dir(self._module), *self._names})
+
+
+class _ScriptNamespace(_Namespace):
+    """A namespace in the place of a module: libraries read the module through it."""
+
+    def __getattr__(self, name):
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if caller.partition(".")[0] in ("roformer_keras", "keras", "keras_hub"):
+            return getattr(self._module, name)
+        return super().__getattr__(name)
 
 
 def _merging(name):
@@ -89,6 +105,11 @@ def _replacements() -> dict[str, dict[str, Any]]:
         if isinstance(value, type) and issubclass(value, keras3.Layer)
     }
     merges = {name.lower(): _merging(name) for name in MERGES}
+    optimizers = {
+        name: optimizer_class(value)
+        for name, value in vars(keras3.optimizers).items()
+        if isinstance(value, type) and value is not keras3.optimizers.Optimizer
+    }
     files = {"load_model": load_model, "save_model": save_model}
     kinds = {"Model": Model, "Sequential": Sequential}
     return {
@@ -96,6 +117,11 @@ def _replacements() -> dict[str, dict[str, Any]]:
         "layers": {**layers, **merges},
         "models": {**kinds, **files},
         "saving": files,
+        "backend": {
+            name: value for name, value in vars(K).items() if not name.startswith("_")
+        },
+        "callbacks": {"ModelCheckpoint": ModelCheckpoint},
+        "optimizers": optimizers,
         "losses": {_DIVERGENCE: keras3.losses.kl_divergence},
         "metrics": {_DIVERGENCE: keras3.metrics.kl_divergence},
     }
@@ -104,17 +130,21 @@ def _replacements() -> dict[str, dict[str, Any]]:
 _NAMES = _replacements()
 
 
-def _make_keras():
+def _namespaces(kind: type[_Namespace], root: str = "keras") -> dict[str, _Namespace]:
+    """Name of a module -> its namespace; the package has the others as attributes."""
     modules = {
-        name: _Namespace(importlib.import_module(f"keras.{name}"), _NAMES[name])
-        for name in _NAMES
+        name: kind(importlib.import_module(f"{root}.{name}"), names)
+        for name, names in _NAMES.items()
         if name
     }
-    return _Namespace(keras3, {**_NAMES[""], **modules})
+    return {
+        "": kind(importlib.import_module(root), {**_NAMES[""], **modules}),
+        **modules,
+    }
 
 
 # Keras, as scripts of Keras 2 know it.
-keras: Any = _make_keras()
+keras: Any = _namespaces(_Namespace)[""]
 
 # Id of a function or class of Keras -> the one that differs from it.
 _BY_ID = {
@@ -124,14 +154,16 @@ _BY_ID = {
     for name, value in _NAMES["layers"].items()
     if name in DIFFERENT or name.capitalize() in MERGES
 }
-_NONE = object()
+# The package of `tf.keras`, and where scripts import it from.
+_TF_KERAS = "keras._tf_keras.keras"
 
 
 def keras2_habits() -> "contextlib.ExitStack":
     """Puts these classes in the place of Keras's own, for scripts that import `keras`.
 
-    Call it before the script's imports of `keras`. The names of `keras`, `keras.layers`
-    and so on are replaced in the whole process; Keras's classes themselves stay.
+    Call it before the script's imports of `keras` or TensorFlow. Imports of `keras`,
+    `keras.layers` and so on, and `tf.keras`, then get the names of Keras 2. Keras
+    itself and this package keep Keras's own.
 
     Returns:
         A context manager, at whose end Keras's own names are back; so does its
@@ -145,15 +177,30 @@ def keras2_habits() -> "contextlib.ExitStack":
         (True, False)
     """
     stack = contextlib.ExitStack()
-    # What TensorFlow calls `tf.keras`.
-    importlib.import_module("keras._tf_keras.keras")
-    for root in ("keras", "keras._tf_keras.keras"):
-        for name, values in _NAMES.items():
-            module = sys.modules.get(f"{root}.{name}".rstrip("."))
-            for key, value in values.items() if module else ():
-                stack.callback(_restore, module, key, vars(module).get(key, _NONE))
-                setattr(module, key, value)
+    scripts = {"keras": _namespaces(_ScriptNamespace)}
+    scripts[_TF_KERAS] = scripts["tensorflow.keras"] = _namespaces(
+        _ScriptNamespace, _TF_KERAS
+    )
+    modules = {
+        f"{root}.{name}".rstrip("."): namespace
+        for root, namespaces in scripts.items()
+        for name, namespace in namespaces.items()
+    }
+    for name, module in modules.items():
+        stack.callback(_put_module, name, sys.modules.get(name))
+        _put_module(name, module)
+    if "tensorflow" in sys.modules:
+        tensorflow: Any = sys.modules["tensorflow"]
+        stack.callback(setattr, tensorflow, "keras", tensorflow.keras)
+        tensorflow.keras = modules[_TF_KERAS]
     return stack
+
+
+def _put_module(name, module):
+    if module is None:
+        sys.modules.pop(name, None)
+    else:
+        sys.modules[name] = module
 
 
 def replace_names(namespace: dict[str, Any]) -> None:
@@ -165,10 +212,3 @@ def replace_names(namespace: dict[str, Any]) -> None:
     for name, value in list(namespace.items()):
         if id(value) in _BY_ID:
             namespace[name] = _BY_ID[id(value)]
-
-
-def _restore(module, key, value):
-    if value is _NONE:
-        delattr(module, key)
-    else:
-        setattr(module, key, value)

@@ -2,6 +2,8 @@
 
 import contextlib
 import contextvars
+import functools
+import inspect
 import os
 import shutil
 import zipfile
@@ -11,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from roformer_keras.bert4keras import train_functions
+from roformer_keras import quirks
+from roformer_keras.bert4keras import sequences, train_functions
 from roformer_keras.bert4keras.keras2_layers import NodeTensors, as_keras
 from roformer_keras.checks import check_choice
-from roformer_keras.data.adapters import call_without_wait
-from roformer_keras.data.generators import as_batches, as_inputs
+from roformer_keras.data.adapters import SIGNATURES, call_without_wait
+from roformer_keras.data.generators import as_inputs
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import make_folder, replacing
@@ -67,7 +70,7 @@ class _Computed:
         return self if model is None else self._make(model)
 
 
-class ScriptModel(NodeTensors, _Model):
+class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch, _Model):
     """A mixin of models with the methods of Keras 2."""
 
     _trains_on_lists = False
@@ -115,26 +118,62 @@ class ScriptModel(NodeTensors, _Model):
         return self.predict(generator, *args, **options)
 
     def _without_wait(self, method, x, arguments, options):
-        if len(getattr(self, "inputs", None) or ()) > 1:
-            x = as_inputs(x)
         reading = {name: options.pop(name) for name in _READING if name in options}
-        read_ahead = reading.get("max_queue_size", 10)
-        if not reading.get("workers", 1):
-            read_ahead = 0
-        if options.get("validation_data") is not None:
-            data = as_batches(options["validation_data"], read_ahead)
-            options["validation_data"] = data
-        arguments = (as_batches(x, read_ahead), *arguments)
-        return call_without_wait(method, arguments, options)
+        workers = reading.get("workers", 1)
+        read_ahead = reading.get("max_queue_size", 10) if workers else 0
+        signature = SIGNATURES[method.__name__]
+        options = signature.bind(self, x, *arguments, **options).arguments
+        del options["self"]
+        options |= options.pop("kwargs", {})
+        names = [name for name in ("x", "y") if name in options]
+        arrays = self._numbers([options[name] for name in names])
+        options |= zip(names, arrays, strict=True)
+        if isinstance(options.get("validation_data"), tuple):
+            options["validation_data"] = self._numbers(options["validation_data"])
+        sequences.take_batches(options, read_ahead)
+        if method.__name__ == "fit":
+            options["callbacks"] = sequences.with_ends(options)
+            return call_without_wait(method, (), options)
+        result = call_without_wait(method, (), options)
+        sequences.end_epoch(options["x"])
+        return result
+
+    def _numbers(self, data):
+        """Inputs, targets and weights, of which lists of numbers become arrays."""
+        names = ("inputs", "outputs")
+        several = [len(getattr(self, name, None) or ()) > 1 for name in names]
+        arrays = [
+            as_inputs(x) if is_list else as_inputs([x])[0]
+            for x, is_list in zip(data, several, strict=False)
+        ]
+        return (*arrays, *data[2:])
 
     def compile(self, *args: Any, **options: Any) -> None:
-        """As in Keras; what is trainable now is trained."""
-        super().compile(*args, **options)
+        """As in Keras 2; what is trainable now is trained."""
+        bound = inspect.signature(super().compile).bind(*args, **options)
+        options = bound.arguments
+        if isinstance(options.get("optimizer"), str):
+            plain: Any = keras.optimizers.get(options["optimizer"])
+            kind = optimizer_class(plain.__class__)
+            options["optimizer"] = kind.from_config(plain.get_config())
+        for name in ("metrics", "weighted_metrics"):
+            options[name] = self._by_output(options.get(name))
+        super().compile(**options)
         self._trained_ids = self._compiled_ids = None
         if self.built:
             self._compiled_ids = frozenset(id(x) for x in self.variables)
             # Keras takes variables in an attribute for weights of the model.
             self._trained_ids = frozenset(id(x) for x in self.trainable_variables)
+
+    def _by_output(self, metrics):
+        """Metrics for each output, where a list of them is for all outputs."""
+        outputs = getattr(self, "outputs", None) or ()
+        is_flat = isinstance(metrics, list | tuple) and not any(
+            isinstance(x, list | tuple | dict) for x in metrics
+        )
+        if not is_flat or len(outputs) < 2:
+            return metrics
+        return [[_copied(x) for x in metrics] for _ in outputs]
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         # Keras does this itself only if `compile` is not overridden.
@@ -289,6 +328,12 @@ class Sequential(ScriptModel, keras.Sequential):
     """`keras.Sequential` with the methods of Keras 2."""
 
 
+def _copied(metric):
+    if not isinstance(metric, keras.Metric):
+        return metric
+    return type(metric).from_config(metric.get_config())
+
+
 def _has_tensors(args, kwargs):
     """True for the arguments of a functional model."""
     return len(args) == 2 or "outputs" in kwargs
@@ -318,6 +363,40 @@ as_keras(Sequential, keras.Sequential)
 _MODELS = {_Functional: Functional, keras.Sequential: Sequential}
 
 
+class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
+    """As in Keras, under any file name."""
+
+    def __init__(self, filepath: Any, *args: Any, **options: Any):
+        super().__init__("x.weights.h5", *args, **options)
+        self.filepath = os.fspath(filepath)
+
+
+@functools.cache
+def optimizer_class(base: Any) -> Any:
+    """The class of Keras's optimizer that scripts get, with the names of Keras 2."""
+
+    parameters = inspect.signature(base).parameters
+
+    def initialize(self, *args, **options):
+        options |= dict(zip(parameters, args, strict=False))
+        rate = options.pop("lr", None)
+        if rate is not None:
+            options["learning_rate"] = rate
+        if decay := options.pop("decay", None):
+            rate = options.get("learning_rate", parameters["learning_rate"].default)
+            schedule = keras.optimizers.schedules.InverseTimeDecay(rate, 1, decay)
+            options["learning_rate"] = schedule
+        base.__init__(self, **options)
+
+    def set_rate(self, rate):
+        self.learning_rate = rate
+
+    rate = property(lambda self: self.learning_rate, set_rate)
+    return as_keras(
+        type(base.__name__, (base,), {"__init__": initialize, "lr": rate}), base
+    )
+
+
 def save_model(
     model: keras.Model, filepath: Any, overwrite: bool = True, **options: Any
 ) -> None:
@@ -325,10 +404,16 @@ def save_model(
     model.save(filepath, overwrite=overwrite, **options)
 
 
-def load_model(filepath: Any, *args: Any, **options: Any) -> Any:
+def load_model(
+    filepath: Any, custom_objects: dict | None = None, *args: Any, **options: Any
+) -> Any:
     """As in Keras, also of other file names and of folders that `save` wrote."""
+    if str(filepath).endswith((".h5", ".hdf5")):
+        # Keras cannot read the short names that it writes there.
+        short_names = {x: keras.losses.get(x) for x in ("mse", "mae", "mape", "msle")}
+        custom_objects = short_names | (custom_objects or {})
     with _readable(filepath) as path:
-        model = keras.saving.load_model(path, *args, **options)
+        model = keras.saving.load_model(path, custom_objects, *args, **options)
     if type(model) in _MODELS:
         object.__setattr__(model, "__class__", _MODELS[type(model)])
     return model

@@ -48,11 +48,6 @@ class LastToken(Model):
             return keras.Model.predict(self, x, *args, **options)
         return self._predict_last(x)
 
-    def forget(self) -> None:
-        """Reads the weights anew, for they may have changed."""
-        if self.steps:
-            self.steps.forget()
-
     def _predict_last(self, inputs):
         several = isinstance(inputs, Sequence)
         arrays = [np.asarray(x) for x in (inputs if several else [inputs])]

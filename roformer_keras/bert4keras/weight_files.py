@@ -123,8 +123,8 @@ def load(
 
     Args:
         path: HDF5 of Keras 2 under any name, or the prefix of an object checkpoint.
-        by_name: bool. Whether layers that the file lacks stay as they are; by default
-            they are found by their order.
+        by_name: bool. Whether layers are found by their names, and those that the file
+            lacks stay as they are; by default they are found by their order alone.
         skip_mismatch: bool. Whether layers of other shapes stay as they are.
 
     Raises:
@@ -140,22 +140,20 @@ def load(
     else:
         raise SourceError(f"there is no file of weights {path}")
     targets = [layer for layer in model.layers if layer.weights]
-    stored_by_name = dict(stored)
-    named = [x for x in targets if x.name in stored_by_name]
-    pairs = [(x, x.name, stored_by_name.pop(x.name)) for x in named]
-    if not by_name:
-        # Names that Keras gives count the layers of a process.
-        unmatched = [x for x in targets if x not in named]
-        if len(unmatched) != len(stored_by_name):
-            raise CheckpointError(
-                f"{path}: the file has {len(stored)} layers with weights, and the "
-                f"model {len(targets)}, of which {len(pairs)} have the same name"
-            )
-        names = [name for name, _ in stored if name in stored_by_name]
-        pairs += [
-            (x, name, stored_by_name[name])
-            for x, name in zip(unmatched, names, strict=True)
+    if by_name:
+        stored_by_name = dict(stored)
+        pairs = [
+            (x, x.name, stored_by_name[x.name])
+            for x in targets
+            if x.name in stored_by_name
         ]
+    elif len(targets) == len(stored):
+        pairs = [(x, *layer) for x, layer in zip(targets, stored, strict=True)]
+    else:
+        raise CheckpointError(
+            f"{path}: the file has {len(stored)} layers with weights, and the model "
+            f"{len(targets)}: give by_name=True to take those of the same name"
+        )
     assigned: list[tuple] = []
     for layer, name, weights in pairs:
         try:

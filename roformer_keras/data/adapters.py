@@ -83,7 +83,7 @@ def prepare_data(
 
 
 # Of Keras's own methods: a function that wraps one may hide them.
-_SIGNATURES = {
+SIGNATURES = {
     name: inspect.signature(getattr(keras.Model, name))
     for name in ("fit", "evaluate", "predict")
 }
@@ -100,7 +100,7 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
     if _is_left_to_keras(method.__self__, options):
         with uneven_batches():
             return method(*arguments, **options)
-    signature = _SIGNATURES[method.__name__]
+    signature = SIGNATURES[method.__name__]
     bound = signature.bind(method.__self__, *arguments, **options).arguments
     del bound["self"]
     bound |= bound.pop("kwargs", {})

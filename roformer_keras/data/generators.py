@@ -139,7 +139,7 @@ class _Batches(DataAdapter):
         """Reads the first batch, once Keras asks for it: its order may be drawn."""
         if self._batches is not None:
             return
-        self._batches = map(_as_arrays, _reader(self._source, self._read_ahead))
+        self._batches = map(as_arrays, _reader(self._source, self._read_ahead))
         self._first = next(self._batches, None)
         if self._first is None:
             raise ValueError(
@@ -206,7 +206,7 @@ def without_tuning(dataset: Any) -> Any:
     return dataset.with_options(options)
 
 
-def _as_arrays(batch):
+def as_arrays(batch):
     """A tuple of inputs and, where there are any, targets and weights."""
     parts = batch if isinstance(batch, tuple) else (batch,)
     parts = [_part(part) for part in parts]

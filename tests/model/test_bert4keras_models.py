@@ -207,6 +207,34 @@ def test_weights_that_users_of_bert4keras_saved_are_read(unpacked, options, file
             np.testing.assert_array_equal(K.eval(weight), value, err_msg=saved)
 
 
+@pytest.mark.parametrize("name", ["x.weights", "x.h5"])
+def test_weights_go_by_the_order_of_layers(tmp_path, name):
+    """Keras counts the layers of a process, so another script has other names."""
+
+    def make(names):
+        inputs = keras.Input((3,))
+        x = inputs
+        for layer in names:
+            x = keras.layers.Dense(3, name=layer)(x)
+        return keras.Model(inputs, x)
+
+    names = ["dense", "dense_1", "dense_2"]
+    saved = make(names)
+    saved.save_weights(str(tmp_path / name))
+    for others in (["dense_1", "dense_2", "dense_3"], ["a", *names[:0:-1]]):
+        loaded = make(others)
+        loaded.load_weights(str(tmp_path / name))
+        for one, other in zip(loaded.weights, saved.weights, strict=True):
+            np.testing.assert_array_equal(K.eval(one), K.eval(other))
+    with pytest.raises(CheckpointError, match=r"3 layers .* model 2: give by_name="):
+        make(names[:2]).load_weights(str(tmp_path / name))
+    loaded = make(names[::-1])
+    loaded.load_weights(str(tmp_path / name), by_name=True)
+    for layer in saved.layers[1:]:
+        weights = loaded.get_layer(layer.name).get_weights()
+        np.testing.assert_array_equal(weights[0], layer.get_weights()[0])
+
+
 def test_a_file_of_other_layers_is_refused(unpacked, tmp_path):
     folder = unpacked("chinese_roformer-char_L-2_H-32_A-4")
     model = build(folder, {"model": "roformer"})

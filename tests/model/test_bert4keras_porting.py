@@ -1,13 +1,17 @@
 """`roformer-keras port`, and the page on coming from bert4keras."""
 
 import ast
+import contextlib
 import importlib
 import json
 import warnings
 
+import numpy as np
 import pytest
-from common import ROOT, reference_folder
+from common import ROOT, SMALL, reference_folder
+from sources import unpacked
 
+from roformer_keras.bert4keras import keras2
 from roformer_keras.cli import porting
 from roformer_keras.cli.main import main
 from roformer_keras.errors import ConfigurationError
@@ -94,6 +98,143 @@ IMPORTS = {
 def test_an_import_keeps_its_names_and_the_rest_its_text(script):
     assert port(script) == (IMPORTS[script] or script)
     assert porting.port_script(script).remarks == []
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A function that ports and runs a script; Keras has its own names again then."""
+    with contextlib.ExitStack() as habits:
+        enter = keras2.keras2_habits
+        monkeypatch.setattr(
+            keras2, "keras2_habits", lambda: habits.enter_context(enter())
+        )
+        monkeypatch.chdir(tmp_path)
+
+        def run_ported(script):
+            names = {"__name__": "__main__"}
+            exec(compile(port(script), "ported.py", "exec"), names)
+            return names
+
+        yield run_ported
+
+
+NO_SUCH_PACKAGE = ("from bert4keras_contrib", '"""')
+
+
+@pytest.mark.parametrize(
+    "script", [x for x in IMPORTS if not x.startswith(NO_SUCH_PACKAGE)]
+)
+def test_what_port_writes_runs(run, script):
+    assert run(script)
+
+
+# How scripts get Keras, with `Input`, `Dense`, `Lambda`, `Average`, `Model` and `load`.
+FROM_KERAS = """
+Input, Dense, Lambda = keras.Input, keras.layers.Dense, keras.layers.Lambda
+Average, Model, load = keras.layers.Average, keras.models.Model, keras.models.load_model
+"""
+BY_NAME = """
+from KERAS.layers import Average, Dense, Input, Lambda
+from KERAS.models import Model, load_model as load
+"""
+STYLES = {
+    "import keras": FROM_KERAS,
+    "import keras.layers, keras.models": FROM_KERAS,
+    "import keras as k": FROM_KERAS.replace("keras.", "k."),
+    "from keras import layers, models": (
+        FROM_KERAS.replace("keras.layers", "layers")
+        .replace("keras.models", "models")
+        .replace("keras.Input", "layers.Input")
+    ),
+    "from keras.layers import *\nfrom keras.models import *": (
+        "load = load_model\nfrom keras import backend\nassert backend.int_shape"
+    ),
+    "from keras import backend as KB\nassert KB.permute_dimensions": (
+        BY_NAME.replace("KERAS", "keras")
+    ),
+    "import tensorflow as tf": FROM_KERAS.replace("keras.", "tf.keras."),
+    "import tensorflow as tf\nkeras = tf.keras": FROM_KERAS,
+    "from tensorflow import keras": FROM_KERAS,
+    "import tensorflow.keras as keras": FROM_KERAS,
+    "import tensorflow.keras.layers as L": (
+        BY_NAME.replace("KERAS", "tensorflow.keras") + "assert L.Dense is Dense"
+    ),
+    "from tensorflow.keras import layers": BY_NAME.replace("KERAS", "tensorflow.keras"),
+    "from bert4keras.backend import keras, K": FROM_KERAS,
+    "from bert4keras.layers import *": (
+        "Model, load = keras.models.Model, keras.models.load_model"
+    ),
+    "from bert4keras.models import *\nfrom bert4keras.layers import *": (
+        "load = keras.models.load_model"
+    ),
+    "from bert4keras.models import keras, Model": FROM_KERAS,
+}
+TRAINING = """
+import numpy as np
+from bert4keras.models import build_transformer_model
+
+encoder = build_transformer_model(
+    f"{FOLDER}/bert_config.json", f"{FOLDER}/bert_model.ckpt", model="roformer"
+)
+first = Lambda(lambda x: x[:, 0], output_shape=(8,))(encoder.output)
+mean = Lambda(lambda x: x[:, 1], output_shape=(8,))(encoder.output)
+hidden = Average()([first, mean])
+model = Model(encoder.inputs, [Dense(2, kernel_initializer="ones")(hidden)])
+model.compile("sgd", "mse", run_eagerly=True)
+ids = np.array([[2, 5, 6, 3], [2, 7, 3, 0]])
+before = np.array(model([ids, ids * 0]))
+batches = iter([([ids, ids * 0], np.ones((2, 2)))])
+model.fit_generator(batches, steps_per_epoch=1, verbose=0)
+model.save_weights("best.weights")
+model.load_weights("best.weights")
+model.save("whole.model")
+again = load("whole.model", safe_mode=False)
+after = np.array(again([ids, ids * 0]))
+assert type(again) is type(model) and hasattr(Dense, "get_output_at")
+"""
+
+
+@pytest.fixture(scope="module")
+def small_folder(tmp_path_factory):
+    return unpacked(SMALL, tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """The numbers of the style that ran first."""
+    return {}
+
+
+# Styles that each take another way; the others run weekly.
+TIERS = {
+    "import keras": (),
+    "import tensorflow as tf": (),
+    "from keras.layers import *\nfrom keras.models import *": pytest.mark.slow,
+    "from tensorflow.keras import layers": pytest.mark.slow,
+    "from bert4keras.backend import keras, K": pytest.mark.slow,
+}
+
+
+@pytest.mark.filterwarnings("ignore:Layer 'lambda.*destroy the mask")
+@pytest.mark.parametrize(
+    "style",
+    [
+        pytest.param(style, marks=TIERS.get(style, pytest.mark.weekly))
+        for style in STYLES
+    ],
+)
+def test_a_training_runs_however_its_script_imports_keras(
+    run, small_folder, trained, style
+):
+    import keras as keras3
+
+    before = keras3.Model, keras3.layers.Dense, vars(keras3.layers).copy()
+    script = f"{style}\n{STYLES[style]}\nFOLDER = {str(small_folder)!r}\n{TRAINING}"
+    names = run(script)
+    assert np.abs(names["after"] - names["before"]).max() > 1e-4
+    expected = trained.setdefault("after", names["after"])
+    np.testing.assert_allclose(names["after"], expected, atol=1e-6)
+    assert before == (keras3.Model, keras3.layers.Dense, vars(keras3.layers))
 
 
 # Lines that stay and need more, and words of the remark.

@@ -380,6 +380,42 @@ def test_cached_steps_equal_whole_passes(config_path, application, kind, length)
         segments = np.concatenate([segments[pick], np.ones_like(drawn)], axis=1)
 
 
+# Ways to change the weights of a model between two tokens.
+CHANGES = {
+    "assign": lambda model: model.weights[0].assign(model.weights[0] * 1.5),
+    "add to a part": lambda model: model.get_layer(
+        "Embedding-Token"
+    ).embeddings.value.scatter_nd_add([[3]], np.ones((1, 32), "float32")),
+    "set_weights": lambda model: model.set_weights(
+        [1.5 * x for x in model.get_weights()]
+    ),
+    "a layer's set_weights": lambda model: model.get_layer("MLM-Bias").set_weights(
+        [np.arange(50) / 9]
+    ),
+    "load_weights": lambda model: model.load_weights("other.weights"),
+}
+
+
+@pytest.mark.slow
+def test_the_last_token_follows_new_weights(config_path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = build_transformer_model(config_path, model="roformer", application="lm")
+    with_random_weights(model, seed=3).save_weights("other.weights")
+    with_random_weights(model)
+    last = LastToken(model)
+    ids = np.random.RandomState(1).randint(1, 50, size=(2, 6))
+    for number, change in enumerate(CHANGES.values()):
+        prompt = ids[:, : number + 1]
+        before = last.predict([prompt, prompt * 0])
+        change(model)
+        for longer in (ids[:, : number + 2], prompt):
+            got = last.predict([longer, longer * 0])
+            whole = model([longer, longer * 0])
+            whole = keras.ops.convert_to_numpy(whole)[:, -1]
+            np.testing.assert_allclose(got, whole, atol=1e-5)
+        assert np.abs(got - before).max() > 1e-3, list(CHANGES)[number]
+
+
 def test_conditions_of_width_1(config_path):
     label = keras.Input((1,))
     condition = keras.layers.Embedding(2, 16)(label)
