@@ -92,6 +92,9 @@ class FastModel(keras.Model):
                 hint="end the path in .keras, or write the weights alone by "
                 "model.save_weights('name.weights.h5')",
             )
+        if self.compiled and not self.optimizer.built:
+            # Readers build it, and Keras warns of another number of variables.
+            self.optimizer.build(self.trainable_variables)
         super().save(filepath, *args, **kwargs)
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:

@@ -150,6 +150,39 @@ def adding_state(layer: Any) -> Iterator[None]:
         layer._tracker.lock()
 
 
+def load_state(model: Any, weights: Any) -> None:
+    """Loads what Keras saved of a model and of its optimizer.
+
+    Keras: `load_weights` takes a path that ends in `.keras` or `.weights.h5`.
+
+    Args:
+        model: compiled if the optimizer is to be loaded.
+        weights: open `h5py.File`, `model.weights.h5` of a `.keras` file.
+
+    Raises:
+        ValueError: a part has other weights than the file.
+    """
+    from keras.src.saving import saving_lib
+
+    class OpenStore(saving_lib.H5IOStore):
+        def _get_h5_file(self, path_or_io, mode=None):
+            return weights
+
+    errors: dict = {}
+    failed: set = set()
+    saving_lib._load_state(
+        model,
+        weights_store=OpenStore("model.weights.h5"),
+        assets_store=None,
+        inner_path="",
+        visited_saveables=set(),
+        failed_saveables=failed,
+        error_msgs=errors,
+    )
+    if failed:
+        saving_lib._raise_loading_failure(errors)
+
+
 # === Keras: optimizers ===
 
 

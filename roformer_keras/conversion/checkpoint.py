@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,6 +64,24 @@ _COMMANDS = {
 }
 
 
+class KerasFile(NamedTuple):
+    """A model that Keras saved.
+
+    Attributes:
+        serialized: dict. The content of `config.json`.
+        weights: the open `h5py.File` of `model.weights.h5`, with the optimizer.
+    """
+
+    serialized: dict[str, Any]
+    weights: Any
+
+    @property
+    def backbone(self) -> dict[str, Any]:
+        """The configuration of the backbone."""
+        config = self.serialized["config"]
+        return config["backbone"]["config"] if "backbone" in config else config
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """The content of a source.
@@ -84,6 +103,7 @@ class Checkpoint:
         left_out: names of tensors in a head that no class of this package has.
         quantized: dict of layer path to `QuantizedLayer`; `tensors` has their weights
             as floats.
+        keras_file: `KerasFile` of the format `"keras"`.
     """
 
     label: str
@@ -99,6 +119,7 @@ class Checkpoint:
     training_state: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     quantized: Mapping[str, QuantizedLayer] = field(default_factory=dict)
+    keras_file: KerasFile | None = None
 
     @property
     def heads(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from operator import attrgetter
 
 from roformer_keras.config import MODEL_FIELDS, RoFormerConfig, Seq2SeqConfig
+from roformer_keras.conversion.checkpoint import KerasFile
 from roformer_keras.conversion.found import Found
 from roformer_keras.conversion.quantized import QuantizedLayer
 from roformer_keras.conversion.tokenizer_files import checked_tokenizer_fields
@@ -66,9 +67,13 @@ _KERAS_EMBEDDING = "layers/reversible_embedding/vars/0"
 
 
 def open_keras(files, stack):
-    saved = _saved_model(read_json(files.parts["config"]), files.label)
+    serialized = read_json(files.parts["config"])
+    saved = _saved_model(serialized, files.label)
     quantized, head = saved.pop("quantized"), {}
-    tensors = _datasets(files.parts["weights"], stack)
+    weights = files.parts["weights"]
+    file = stack.enter_context(open_hdf5(weights))
+    tensors = dict(hdf5_datasets(weights, file))
+    saved["keras_file"] = KerasFile(serialized, file)
     if task_of(saved["model"]):
         # Keras names the head by the classes of its layers, which only the task knows.
         backbone = {n: t for n, t in tensors.items() if n.startswith(KERAS_BACKBONE)}

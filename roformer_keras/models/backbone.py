@@ -288,7 +288,7 @@ class RoFormerBackbone(PresetModel):
     def from_roformer_config(
         cls, config: RoFormerConfig, dtype: Any = None, **options: Any
     ) -> Self:
-        return cls(config, dtype=dtype, name="backbone", **options)
+        return cls(config, dtype=dtype, **options)
 
     def get_config(self) -> dict[str, Any]:
         return {

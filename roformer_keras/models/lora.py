@@ -356,19 +356,28 @@ def _head_slots(model):
 # === Saving ===
 
 
-def trainable_state(backbone) -> bool | dict:
-    """The trainable state of a backbone, as its configuration stores it.
+def trainable_state(model) -> bool | dict:
+    """The trainable state of a backbone or of a head, as its configuration stores it.
+
+    Args:
+        model: a backbone, or a model on one, whose state is that of its other layers.
 
     Returns:
-        bool if it holds for the whole backbone, else a dict with the names of `frozen`
+        bool if it holds for the whole model, else a dict with the paths of `frozen`
         layers and the arguments of `enable_lora` as `lora`.
     """
-    frozen = [
-        layer.name for layer in backbone.layers if layer.weights and not layer.trainable
-    ]
-    layers = _lora_layers(backbone)
-    if not backbone.trainable or not (frozen or layers):
-        return backbone.trainable
+    backbone = backbone_of(model)
+    stored = () if backbone is model else quirks.nested_layers(backbone)
+    stored_ids = set(map(id, stored))
+    frozen: list[str] = []
+    for path, layer in layers_by_path(model).items():
+        is_frozen = layer.weights and not layer.trainable
+        is_inside = any(path.startswith(f"{outer}/") for outer in frozen)
+        if is_frozen and not is_inside and id(layer) not in stored_ids:
+            frozen.append(path)
+    layers = _lora_layers(backbone) if backbone is model else []
+    if not model.trainable or not (frozen or layers):
+        return model.trainable
     state: dict[str, Any] = {"frozen": frozen, "lora": None}
     if layers:
         state["lora"] = {
@@ -383,15 +392,26 @@ def trainable_state(backbone) -> bool | dict:
     return state
 
 
-def set_trainable_state(backbone, state: bool | dict):
-    """Restores a `trainable_state` in a new backbone."""
+def set_trainable_state(model, state: bool | dict):
+    """Restores a `trainable_state` in a new model."""
     if not isinstance(state, dict):
-        backbone.trainable = state
+        if not state:
+            # Setting True would unfreeze a backbone that was frozen by itself.
+            model.trainable = False
         return
-    for name in state["frozen"]:
-        backbone.get_layer(name).trainable = False
+    layers = layers_by_path(model)
+    for path in state["frozen"]:
+        layers[path].trainable = False
     if state["lora"]:
-        _add_factors(backbone, **state["lora"])
+        _add_factors(model, **state["lora"])
+
+
+def train_everything(model):
+    """Merges LoRA, and trains all weights, whatever a `.keras` file said."""
+    if _lora_layers(backbone_of(model)):
+        model.merge_lora()
+    model.trainable = True
+    model.unfreeze()
 
 
 def _set_trainable(layer, value):

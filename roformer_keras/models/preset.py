@@ -1,5 +1,6 @@
 """The base of every model of this package: presets in and out, and `fit` on texts."""
 
+import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -195,6 +196,7 @@ class PresetModel(FastModel):
         ignore: Sequence[str] = (),
         dtype: Any = None,
         gradient_checkpointing: bool = False,
+        name: str | None = None,
         **changes: Any,
     ) -> Self:
         """Builds the model with the weights of a checkpoint; strictly.
@@ -214,8 +216,9 @@ class PresetModel(FastModel):
             initialize_heads: bool. Whether a head that the source lacks gets new
                 weights instead of being an error.
             ignore: patterns of unexpected tensors to pass over, such as `"dense_*"`.
-            dtype: Keras dtype policy.
+            dtype: Keras dtype policy; that of a `.keras` file, or the global one.
             gradient_checkpointing: bool. See `RoFormerBackbone`.
+            name: str. Name of the model; that of a `.keras` file, or a new one.
             changes: configuration fields to set, such as `layer_norm_epsilon=1e-7`,
                 `dropout=0.2`, `pooler_activation="tanh"`; and `output_activation` of
                 a model with an MLM head, `max_length` of a `RoFormerSim`. With a
@@ -223,7 +226,9 @@ class PresetModel(FastModel):
 
         Returns:
             The model, its weights those of the source bit for bit if it is float32,
-            with the source's tokenizer unless there are compound tokens.
+            with the source's tokenizer unless there are compound tokens. A `.keras`
+            file of this class is also frozen and compiled as it was saved, with the
+            state of the optimizer, unless arguments change its weights.
 
         Raises:
             CheckpointError: a tensor is missing, unexpected, mis-shaped or corrupt.
@@ -247,6 +252,7 @@ class PresetModel(FastModel):
             ignore=ignore,
             dtype=dtype,
             gradient_checkpointing=gradient_checkpointing,
+            name=name,
             changes=changes,
         )
 
@@ -358,11 +364,6 @@ class PresetModel(FastModel):
         """
         if keras.backend.backend() == "tensorflow":
             kwargs.setdefault("jit_compile", False)
-        self._default_names = [
-            name
-            for name, value in (("loss", loss), ("metrics", metrics))
-            if value is None
-        ]
         super().compile(
             optimizer=self.default_optimizer() if optimizer is None else optimizer,
             loss=self.default_loss() if loss is None else loss,
@@ -372,8 +373,10 @@ class PresetModel(FastModel):
 
     def get_compile_config(self) -> dict[str, Any] | None:
         config = super().get_compile_config()
-        # A loss may have weights of a layer: defaults are made again, not saved.
-        return {**config, **dict.fromkeys(self._default_names)} if config else config
+        if config and inspect.ismethod(self.loss) and self.loss == self.default_loss():
+            # A method of a layer is not saved: `compile` finds it again.
+            config["loss"] = None
+        return config
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         # Keras does this itself only if `compile` is not overridden.

@@ -4,12 +4,14 @@ import contextlib
 import dataclasses
 import inspect
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 
+from roformer_keras import quirks
 from roformer_keras.checks import check_instance, check_names
 from roformer_keras.config import ConfigSource, RoFormerConfig
 from roformer_keras.conversion.checkpoint import (
@@ -29,9 +31,11 @@ from roformer_keras.conversion.weights import (
 )
 from roformer_keras.errors import ConfigurationError, errors_at
 from roformer_keras.hub.catalog import resolve
+from roformer_keras.io.hdf5 import hdf5_errors
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.models.initializers import weights_to_be_loaded
 from roformer_keras.models.kept_tokens import KeptTokens
+from roformer_keras.models.lora import set_trainable_state, trainable_state
 from roformer_keras.models.paths import backbone_of, weights_by_path
 from roformer_keras.models.quantization import (
     quantization_state,
@@ -41,6 +45,20 @@ from roformer_keras.models.quantization import (
 )
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
+# Classes in the settings of `compile`, and modules of Keras that have no others.
+_COMPILED = (
+    keras.optimizers.Optimizer,
+    keras.optimizers.schedules.LearningRateSchedule,
+    keras.losses.Loss,
+    keras.metrics.Metric,
+)
+_COMPILED_MODULES = (
+    "builtins",
+    "keras.losses",
+    "keras.metrics",
+    "keras.optimizers",
+    "keras.optimizers.schedules",
+)
 # Fields that change the outputs of a model and not the shapes of its weights.
 _NOT_IN_SHAPES = ("num_heads", "activation", "position_embedding", "norm_first")
 # Those that a source states only where it differs from the default.
@@ -77,6 +95,7 @@ def loaded_model(
     ignore: Sequence[str],
     dtype: Any,
     gradient_checkpointing: bool,
+    name: str | None,
     changes: dict[str, Any],
 ) -> Any:
     """`PresetModel.from_preset`; `tokens` are those to keep and to compound."""
@@ -88,6 +107,9 @@ def loaded_model(
         if checkpoint.model == cls.__name__:
             check_options(cls, checkpoint.model_options, checkpoint.label)
             options = {**checkpoint.model_options, **options}
+            dtype = saved_dtype(checkpoint) if dtype is None else dtype
+        if name is not None:
+            options["name"] = name
         if isinstance(config, RoFormerConfig):
             stored = checkpoint.config.replace(**changes)
         else:
@@ -111,6 +133,8 @@ def loaded_model(
             model._set_tokenizer(
                 checkpoint.vocabulary, checkpoint.tokenizer, kept_tokens.keep_tokens
             )
+        if is_whole:
+            restore_training(model, checkpoint, name)
     return model
 
 
@@ -275,6 +299,82 @@ def _assign(
 # === Configurations that Keras saves ===
 
 
+def saved_dtype(checkpoint: Checkpoint) -> Any:
+    """The name of the dtype policy that a `.keras` file stores, or None."""
+    if checkpoint.keras_file is None:
+        return None
+    policy = checkpoint.keras_file.backbone.get("dtype")
+    with hdf5_errors(checkpoint.label):
+        return policy["config"]["name"] if isinstance(policy, dict) else policy
+
+
+def restore_training(model: Any, checkpoint: Checkpoint, name: str | None) -> None:
+    """Restores what a `.keras` file stores besides the weights of its model.
+
+    It stores names, which weights are trained, and the optimizer with the other
+    settings of `compile`. A model with other weights stays a new one.
+
+    Args:
+        name: of the model, instead of the stored one.
+    """
+    file = checkpoint.keras_file
+    is_same = checkpoint.model == type(model).__name__ and not checkpoint.is_seq2seq
+    if file is None or not is_same:
+        return
+    saved, built = (
+        (weight_table(config), model_heads("RoFormerBackbone", config))
+        for config in (checkpoint.config, model.config)
+    )
+    if saved != built:
+        return
+    with hdf5_errors(checkpoint.label):
+        parts = {backbone_of(model): file.backbone, model: file.serialized["config"]}
+        for part, fields in parts.items():
+            part.name = str(fields.get("name", part.name))
+            set_trainable_state(part, fields.get("trainable", True))
+        model.name = name or model.name
+        _compile(model, file.serialized.get("compile_config"), checkpoint.label)
+        quirks.load_state(model, file.weights)
+
+
+def _compile(model, config, label):
+    """Compiles a model as a file says, or warns that it is not compiled."""
+    if not config:
+        return
+    try:
+        _check_compiled(config)
+        model.compile_from_config(config)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error)
+        warnings.warn(
+            f"{label}: the model is not compiled, because its settings cannot be read: "
+            f"{reason}; register your own classes and functions by "
+            "keras.saving.register_keras_serializable, or call compile",
+            stacklevel=2,
+        )
+
+
+def _check_compiled(value):
+    """Raises ConfigurationError if settings of `compile` name other kinds of class."""
+    if isinstance(value, list):
+        for item in value:
+            _check_compiled(item)
+    if not isinstance(value, dict):
+        return
+    if "class_name" in value:
+        kind = keras.saving.get_registered_object(value.get("registered_name"))
+        is_known = kind is not None or value.get("module") in _COMPILED_MODULES
+        if isinstance(kind, type):
+            is_known = issubclass(kind, _COMPILED)
+        if not is_known:
+            raise ConfigurationError(
+                "compile takes registered optimizers, schedules, losses and metrics, "
+                f"got {value['class_name']!r:.60}"
+            )
+    for item in value.values():
+        _check_compiled(item)
+
+
 def config_on_backbone(model: Any) -> dict[str, Any]:
     """`get_config` of a model on a backbone."""
     backbone = keras.saving.serialize_keras_object(model.backbone)
@@ -284,7 +384,7 @@ def config_on_backbone(model: Any) -> dict[str, Any]:
             backbone["config"].pop(name, None)
     return {
         "name": model.name,
-        "trainable": model.trainable,
+        "trainable": trainable_state(model),
         "backbone": backbone,
         **quantization_state(model, without=model.backbone),
         **model.preset_options(),
@@ -319,7 +419,5 @@ def restored_model(cls: Any, options: dict[str, Any], *arguments: Any) -> Any:
         model._set_tokenizer(*tokenizer)
     if model.backbone.tokenizer is None:
         model.backbone.tokenizer = model.tokenizer
-    if not trainable:
-        # Setting True would unfreeze a backbone that was frozen by itself.
-        model.trainable = False
+    set_trainable_state(model, trainable)
     return model

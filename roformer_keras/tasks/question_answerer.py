@@ -325,6 +325,7 @@ class AnswerCrossentropy(keras.losses.Loss):
         return ops.mean(each, axis=-1)
 
 
+@keras.saving.register_keras_serializable("roformer_keras")
 def _is_right(y_true, y_pred):
     """1 where both ends are the best, else 0: `(batch,)`."""
     best = ops.cast(ops.argmax(y_pred, axis=1), "int32")

@@ -35,6 +35,8 @@ from roformer_keras.models.preset_files import (
     check_options,
     checkpoint_of,
     opened_checkpoint,
+    restore_training,
+    saved_dtype,
 )
 from roformer_keras.models.quantization import quantized_layers, restore_quantized
 from roformer_keras.tasks.labels import plain_names
@@ -45,6 +47,7 @@ def loaded_task(
     source: str | os.PathLike | Checkpoint,
     config: ConfigSource | None,
     max_length: int | None,
+    name: str | None,
     options: dict[str, Any],
 ) -> Any:
     """`TextTask.from_preset`."""
@@ -59,6 +62,8 @@ def loaded_task(
             saved = checkpoint.model_options
             check_options(cls, saved, checkpoint.label)
             arguments = _with_saved(cls, saved, arguments, checkpoint.label)
+            if options.get("dtype") is None:
+                options["dtype"] = saved_dtype(checkpoint)
         if arguments.get("pooling") == "pooler" and not checkpoint.is_task:
             options.setdefault("pooler_activation", pooler_activation_of(checkpoint))
         is_whole = isinstance(config, RoFormerConfig)
@@ -70,9 +75,13 @@ def loaded_task(
             tokenizer = backbone.text_tokenizer()
         elif backbone.tokenizer is not None:
             _check_ids(tokenizer, backbone.tokenizer, checkpoint.label)
+        if name is not None:
+            arguments["name"] = name
         model = cls(backbone, tokenizer, **arguments)
         if is_saved:
             _read_head(model, checkpoint)
+            if not {"keep_tokens", "compound_tokens"} & options.keys():
+                restore_training(model, checkpoint, name)
     return model
 
 

@@ -177,8 +177,10 @@ class TextTask(PresetModel):
 
     def get_compile_config(self) -> dict[str, Any] | None:
         config = super().get_compile_config()
-        aids = {name: getattr(self, name) for name in ("adversarial_epsilon", "r_drop")}
-        return {**config, **aids} if config else config
+        aids = {"adversarial_epsilon": self.adversarial_epsilon, "r_drop": self.r_drop}
+        # `clone_model` makes a plain model, whose `compile` takes none of them.
+        used = {name: value for name, value in aids.items() if value}
+        return {**config, **used} if config else config
 
     def train_step(self, *arguments: Any) -> Any:
         if not self.adversarial_epsilon:
@@ -222,6 +224,7 @@ class TextTask(PresetModel):
         *,
         config: ConfigSource | None = None,
         max_length: int | None = None,
+        name: str | None = None,
         **options: Any,
     ) -> Self:
         """Builds the task on the backbone of a checkpoint, or loads a saved task.
@@ -232,6 +235,7 @@ class TextTask(PresetModel):
             config: as in `RoFormerBackbone.from_preset`.
             max_length: int. Tokens to which longer rows are cut; as saved, or the
                 default of the class, if not given.
+            name: str. As in `RoFormerBackbone.from_preset`.
             options: arguments of this class, and those of
                 `RoFormerBackbone.from_preset`, such as `dropout=0.2` and `dtype`. A
                 causal source needs `attention`: `"bidirectional"` to read texts in both
@@ -243,7 +247,7 @@ class TextTask(PresetModel):
                 rule.
             RoFormerError: as in `RoFormerBackbone.from_preset`.
         """
-        return loaded_task(cls, source, config, max_length, options)
+        return loaded_task(cls, source, config, max_length, name, options)
 
     def _matched(self, checkpoint, initialize_heads, ignore):
         return matched_task(self, checkpoint, initialize_heads, ignore)

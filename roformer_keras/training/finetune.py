@@ -29,6 +29,7 @@ from roformer_keras.errors import ConfigurationError, Hint, SourceError
 from roformer_keras.extras import require
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.json_file import json_bytes
+from roformer_keras.models.lora import train_everything
 from roformer_keras.models.preset_files import opened_checkpoint
 from roformer_keras.models.training_loop import choose_blocks
 from roformer_keras.optimizers import finetuning_rate, layerwise_rates, make_optimizer
@@ -226,6 +227,7 @@ class FinetuningRun(ResumableRun):
                 )
         except SourceError as error:
             raise SourceError(f"source: {error}") from error
+        train_everything(task)
         if settings.freeze_embeddings or settings.freeze_layers:
             task.freeze(settings.freeze_embeddings, settings.freeze_layers)
         if settings.lora_rank:

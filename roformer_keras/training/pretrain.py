@@ -33,6 +33,7 @@ from roformer_keras.data.examples import EpochItems, tokenize_corpus
 from roformer_keras.data.loader import Loader, batch_maker, items_of
 from roformer_keras.errors import ConfigurationError, Hint, RoFormerError
 from roformer_keras.extras import require
+from roformer_keras.models.lora import train_everything
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.training_loop import choose_blocks
 from roformer_keras.objectives import OBJECTIVES
@@ -193,6 +194,8 @@ class PretrainingRun(ResumableRun):
                 **{**needed, **settings.model},
             )
             check_vocabulary(model, self.tokenizer)
+            if not is_pair:
+                train_everything(model)
         else:
             fields = fields_of_fresh_model(settings, self.tokenizer)
             if is_pair:
