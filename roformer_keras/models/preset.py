@@ -124,12 +124,8 @@ class PresetModel(FastModel):
             filepath, format, kwargs: as in `keras.Model.export`.
         """
         # Rows that some tasks compare come in pairs or in threes.
-        self(
-            {
-                name: keras.ops.zeros([size or 6 for size in x.shape], x.dtype)
-                for name, x in self.input.items()
-            }
-        )
+        shapes = {k: [size or 6 for size in x.shape] for k, x in self.input.items()}
+        self({k: keras.ops.zeros(shapes[k], x.dtype) for k, x in self.input.items()})
         super().export(filepath, format=format, **kwargs)
 
     def __setattr__(self, name, value):
