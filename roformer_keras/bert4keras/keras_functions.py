@@ -96,7 +96,9 @@ def _tensor(x):
     """A tensor of a number, an array, a shape, a list of tensors or a tensor."""
     if isinstance(x, tuple | list) and (tensors := [t for t in x if is_tensor(t)]):
         return ops.stack([ops.cast(item, dtype(tensors[0])) for item in x])
-    return x if hasattr(x, "dtype") else ops.convert_to_tensor(x)
+    if hasattr(x, "dtype"):
+        return x
+    return ops.convert_to_tensor(list(x) if isinstance(x, tuple) else x)
 
 
 def _operation(name, operation, required, defaults):
@@ -383,8 +385,11 @@ def random_binomial(
 
 
 def variable(value: Any, dtype: str | None = None, name: str | None = None) -> Any:
-    """A `keras.Variable`."""
-    return keras.Variable(value, dtype=dtype or keras.config.floatx(), name=name)
+    """A `keras.Variable`, of its own memory."""
+    dtype = dtype or keras.config.floatx()
+    value = ops.copy(value) if ops.is_tensor(value) else value
+    # PyTorch trains no integers.
+    return keras.Variable(value, dtype=dtype, trainable="int" not in dtype, name=name)
 
 
 def get_value(x: Any) -> np.ndarray:
@@ -562,6 +567,11 @@ def sparse_categorical_crossentropy(
     if axis not in (-1, ndim(output) - 1):
         output = ops.moveaxis(output, axis, -1)
     target = _reshaped(ops.cast(target, "int32"), ops.shape(output)[:-1])
+    if not from_logits and keras.config.backend() != "tensorflow":
+        # Keras divides by the sum on other backends, before it clips.
+        smallest = keras.config.epsilon()
+        output = ops.log(ops.clip(output, smallest, 1 - smallest))
+        from_logits = True
     if ignore_class is None:
         return ops.sparse_categorical_crossentropy(target, output, from_logits)
     counts = ops.not_equal(target, ignore_class)
