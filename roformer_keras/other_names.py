@@ -13,6 +13,9 @@ WITHDRAWN = {
     "--num-replicas": "start a container for each process, behind a proxy",
     "--data": "docs/fine-tuning/recipes has a file for --config for each task",
     "--recipe": "docs/fine-tuning/recipes has a file for --config for each task",
+    "BatchConcat": "use keras.ops.concatenate along axis 0",
+    "BatchSplit": "slice a batch, as in x[: keras.ops.shape(x)[0] // 2]",
+    "MaximumEntropyMarkovModel": "use ConditionalRandomField",
     "--approximate": "search computes all cosines, by FAISS where it is installed; "
     "docs/search.md makes a graph of vectors.npy",
     "--trust": "an index holds nothing that must be trusted any more",
@@ -26,6 +29,9 @@ WITHDRAWN = {
     "ema_overwrite_frequency=",
     "extend_with_parameter_wise_lr": "subclass the optimizer, and multiply the "
     "learning_rate of update_step by the factor of variable.path",
+    "longest_common_subsequence": "use difflib.SequenceMatcher.get_matching_blocks",
+    "longest_common_substring": "use difflib.SequenceMatcher.find_longest_match",
+    "orthogonally_resize": "repeat rows by np.repeat, and divide by the norm",
     "keras_hub": "use the classes of this package, which have the same methods",
 }
 

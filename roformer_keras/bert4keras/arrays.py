@@ -52,33 +52,3 @@ def sequence_padding(
         widths += [(0, 0)] * (array.ndim - len(widths))
         padded.append(np.pad(array, widths, constant_values=value))
     return np.array(padded)
-
-
-def orthogonally_resize(
-    a: np.ndarray, new_shape: Sequence[int], window: int = 2
-) -> np.ndarray:
-    """An array cut or repeated to a shape, with the same norm.
-
-    Args:
-        a: of as many axes as `new_shape`.
-        new_shape: of the result.
-        window: int. An axis is repeated in windows of as many elements, and its size
-            must be a multiple of it.
-    """
-    if a.ndim != len(new_shape):
-        raise ConfigurationError(
-            f"new_shape must have the axes of the array, got {new_shape} for {a.shape}"
-        )
-    resized = a
-    for axis, (old, new) in enumerate(zip(a.shape, new_shape, strict=True)):
-        times = -(-new // old)
-        if times > 1 and old % window:
-            raise ConfigurationError(
-                f"an axis must be a multiple of window={window} to grow, got {old}"
-            )
-        if times > 1:
-            windows = np.arange(old).reshape(-1, window)
-            order = np.repeat(windows, times, axis=0).reshape(-1)
-            resized = np.take(resized, order, axis=axis)
-        resized = np.take(resized, np.arange(new), axis=axis)
-    return resized / np.linalg.norm(resized) * np.linalg.norm(a)

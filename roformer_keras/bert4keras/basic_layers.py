@@ -3,7 +3,6 @@
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from roformer_keras.bert4keras.keras2_layers import (
@@ -167,45 +166,3 @@ class FirstToken(_WithoutMask):
 
     def call(self, inputs: Any) -> Any:
         return inputs[:, 0]
-
-
-# === Parts of a batch ===
-
-
-@_serializable
-class BatchSplit(Layer):
-    """A batch in parts, equal ones or by their sizes.
-
-    Args:
-        parts: int, or list of relative sizes.
-    """
-
-    def __init__(self, parts: Any, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.parts = parts
-
-    def call(self, inputs: Any) -> list:
-        if isinstance(inputs, list):
-            return [part for x in inputs for part in self.call(x)]
-        sizes = self.parts if np.ndim(self.parts) else [1] * self.parts
-        batch = ops.shape(inputs)[0]
-        ends = np.cumsum(sizes)
-        ends_of_parts = [-(-batch * int(end) // int(ends[-1])) for end in ends[:-1]]
-        starts, stops = [0, *ends_of_parts], [*ends_of_parts, batch]
-        return [inputs[a:b] for a, b in zip(starts, stops, strict=True)]
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "parts": self.parts}
-
-
-@_serializable
-class BatchConcat(Layer):
-    """Parts of a batch, put together."""
-
-    def call(self, inputs: Any) -> Any:
-        return ops.concatenate(inputs, axis=0)
-
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        if mask is None or any(one is None for one in mask):
-            return None
-        return ops.concatenate(mask, axis=0)

@@ -7,11 +7,10 @@ layer, for the files that its users saved.
 
 from typing import Any
 
+from roformer_keras.backend import name_error
 from roformer_keras.bert4keras.backend import keras
 from roformer_keras.bert4keras.basic_layers import (  # noqa: F401
     Add,
-    BatchConcat,
-    BatchSplit,
     BiasAdd,
     Concatenate1D,
     FirstToken,
@@ -37,7 +36,6 @@ from roformer_keras.bert4keras.structured_layers import (  # noqa: F401
     ConditionalRandomField,
     EfficientGlobalPointer,
     GlobalPointer,
-    MaximumEntropyMarkovModel,
 )
 from roformer_keras.errors import ConfigurationError
 
@@ -65,4 +63,4 @@ def __getattr__(name: str) -> Any:
             f"the layer {name} belongs to models that roformer_keras.bert4keras does "
             "not cover: it has those of RoFormer, RoFormerV2 and BERT"
         )
-    raise AttributeError(f"roformer_keras.bert4keras.layers has no {name}")
+    raise name_error(__name__, name, __all__)

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from roformer_keras.backend import name_error
 from roformer_keras.bert4keras.arrays import (  # noqa: F401
-    orthogonally_resize,
     sequence_padding,
     to_array,
 )
@@ -30,8 +30,6 @@ from roformer_keras.bert4keras.text_functions import (  # noqa: F401
     convert_to_unicode,
     is_one_of,
     is_string,
-    longest_common_subsequence,
-    longest_common_substring,
     lowercase_and_normalize,
     open,
     string_matching,
@@ -67,7 +65,7 @@ def __getattr__(name: str) -> Any:
         from roformer_keras.bert4keras.adversarial import adversarial_training
 
         return adversarial_training
-    raise AttributeError(f"roformer_keras.bert4keras.snippets has no {name}")
+    raise name_error(__name__, name, __all__)
 
 
 def insert_arguments(**arguments: Any) -> Callable:

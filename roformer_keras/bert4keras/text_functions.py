@@ -106,57 +106,6 @@ def text_segmentate(
     return pieces
 
 
-def longest_common_substring(
-    source: Sequence, target: Sequence
-) -> tuple[int, tuple[int, int, int, int]]:
-    """The longest slice that two sequences share, the first one found.
-
-    Returns:
-        Its length, and its start and end in `source` and in `target`.
-    """
-    best, span = 0, (0, 0, 0, 0)
-    # Lengths of the common slices that end at the element before, by end in `target`.
-    before = [0] * (len(target) + 1)
-    for i, one in enumerate(source, 1):
-        now = [0] * (len(target) + 1)
-        for j, other in enumerate(target, 1):
-            if one == other:
-                now[j] = before[j - 1] + 1
-                if now[j] > best:
-                    best = now[j]
-                    span = (i - best, i, j - best, j)
-        before = now
-    return best, span
-
-
-def longest_common_subsequence(
-    source: Sequence, target: Sequence
-) -> tuple[int, list[tuple[int, int]]]:
-    """The longest sequence of elements that two sequences share in order.
-
-    Returns:
-        Its length, and the pairs of positions in `source` and in `target`.
-    """
-    # sizes[i][j]: of the first i elements of `source` and the first j of `target`.
-    sizes = [[0] * (len(target) + 1)]
-    for one in source:
-        above, row = sizes[-1], [0]
-        for j, other in enumerate(target):
-            row.append(above[j] + 1 if one == other else max(row[j], above[j + 1]))
-        sizes.append(row)
-    pairs: list[tuple[int, int]] = []
-    i, j = len(source), len(target)
-    while len(pairs) < sizes[-1][-1]:
-        if source[i - 1] == target[j - 1]:
-            i, j = i - 1, j - 1
-            pairs.append((i, j))
-        elif sizes[i][j - 1] > sizes[i - 1][j]:
-            j -= 1
-        else:
-            i -= 1
-    return len(pairs), pairs[::-1]
-
-
 class open:
     """Python's `open`, whose lines can be reached by their number.
 

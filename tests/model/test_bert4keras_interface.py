@@ -41,6 +41,12 @@ def test_answers_equal_bert4keras():
 
 
 def test_names_that_are_not_covered_say_so():
+    with pytest.raises(AttributeError, match="withdrew BatchSplit: slice a batch"):
+        _ = layers.BatchSplit
+    with pytest.raises(ImportError, match="use ConditionalRandomField"):
+        exec("from roformer_keras.bert4keras.layers import MaximumEntropyMarkovModel")
+    with pytest.raises(ImportError, match="use difflib"):
+        exec("from roformer_keras.bert4keras.snippets import longest_common_substring")
     with pytest.raises(ConfigurationError, match="does not cover"):
         _ = layers.GatedAttentionUnit
     assert layers.Dense is keras.layers.Dense

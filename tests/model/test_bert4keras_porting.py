@@ -341,8 +341,8 @@ def test_every_name_of_bert4keras_is_covered_or_says_why_not():
         for name in names - NOT_FOR_SCRIPTS:
             try:
                 assert name.startswith("_") or getattr(ours, name)
-            except ConfigurationError as error:
-                assert "cover" in str(error), name
+            except (AttributeError, ConfigurationError) as error:
+                assert "cover" in str(error) or "withdrew" in str(error), name
 
 
 # Inner workings that no published script imports.

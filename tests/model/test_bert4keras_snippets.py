@@ -34,9 +34,7 @@ CONFIG = {
 def test_answers_of_snippets():
     ours, theirs = answers("roformer_keras.bert4keras")["snippets"], GOLDEN["snippets"]
     assert ours.keys() == theirs.keys()
-    for name in ("resized", "softmax"):
-        for answer, expected in zip(ours.pop(name), theirs[name], strict=True):
-            np.testing.assert_allclose(answer, expected, atol=1e-8, err_msg=name)
+    np.testing.assert_allclose(ours.pop("softmax"), theirs["softmax"], atol=1e-8)
     assert [name for name, answer in ours.items() if answer != theirs[name]] == []
 
 
@@ -65,8 +63,6 @@ def test_small_functions():
     assert (first.shape, second.shape) == ((1,), (1, 1))
     with pytest.raises(ConfigurationError, match="mode must be 'post' or 'pre'"):
         snippets.sequence_padding([[1]], mode="middle")
-    with pytest.raises(ConfigurationError, match="multiple of window"):
-        snippets.orthogonally_resize(np.ones((3, 2)), (5, 2))
 
 
 def test_arguments_of_methods():

@@ -50,11 +50,6 @@ CALLS = [
     ("text_segmentate", ["今天。天气，不错！我们，去\n玩吧", 4, "\n。！，"]),
     ("text_segmentate", ["aa,bb,,cc,dd,", 6, ",", ","]),
     ("text_segmentate", ["aaa bbb", 20]),
-    ("longest_common_substring", ["abcdef", "zabxcdefy"]),
-    ("longest_common_substring", ["abc", "xyz"]),
-    ("longest_common_subsequence", ["今天天气不错", "天天不是很错"]),
-    ("longest_common_subsequence", ["abcbdab", "bdcaba"]),
-    ("longest_common_subsequence", ["", "abc"]),
     ("sequence_padding", [[[1, 2, 3], [4]]]),
     ("sequence_padding", [[[1, 2, 3], [4]], 2, 9]),
     ("sequence_padding", [[[1, 2, 3], [4]], 5, 0, 1, "pre"]),
@@ -91,10 +86,6 @@ def of_snippets(package):
         snippets.sequence_padding(rows, [3, 2], seq_dims=2),
     ]
     matrix = random.randn(4, 6)
-    results["resized"] = [
-        snippets.orthogonally_resize(matrix, shape)
-        for shape in ((4, 6), (8, 6), (3, 9), (10, 4))
-    ]
     scores = random.randn(5, 3)
     results["viterbi"] = [
         snippets.ViterbiDecoder(matrix[:3, :3], *ends).decode(scores.copy())
