@@ -9,6 +9,7 @@ import numpy as np
 from roformer_keras import quirks
 from roformer_keras.checks import check_choice
 from roformer_keras.data.adapters import call_without_wait, uneven_batches
+from roformer_keras.engines.network import GRAPH_CALLS
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import Structure, for_any_shape, inference_of
 from roformer_keras.layers.fused import fused
@@ -76,6 +77,18 @@ class FastModel(keras.Model):
     def engine(self, engine: str) -> None:
         check_choice("engine", engine, ENGINES)
         self._engine = engine
+
+    @property
+    def run_eagerly(self) -> bool:
+        """As in Keras; models in this one follow when it changes."""
+        return super().run_eagerly
+
+    @run_eagerly.setter
+    def run_eagerly(self, value: bool) -> None:
+        if value != self.run_eagerly:
+            for layer in quirks.nested_layers(self):
+                if isinstance(layer, keras.Model):
+                    keras.Model.run_eagerly.fset(layer, value)
 
     def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
         """As in Keras, as `.keras` or a folder; Keras cannot read its `.h5` of these.
@@ -191,6 +204,9 @@ class FastModel(keras.Model):
         if is_plain and not self.run_eagerly and _is_outside_graph(inputs):
             return inference_of(self).call(super().call, inputs)
         return super().call(inputs, training=training, mask=mask, **kwargs)
+
+
+GRAPH_CALLS.add(FastModel.call)
 
 
 def _has_no_mask(mask):

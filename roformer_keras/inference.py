@@ -19,7 +19,8 @@ from roformer_keras.compiled import (
     runs_on_cpu,
 )
 from roformer_keras.engines.forward import ModelProgram
-from roformer_keras.errors import CheckpointError, ConfigurationError, Hint
+from roformer_keras.engines.network import refusing
+from roformer_keras.errors import CheckpointError, Hint
 from roformer_keras.extras import is_installed
 from roformer_keras.layers.block import RoFormerBlock
 from roformer_keras.layers.fused import fused
@@ -146,6 +147,8 @@ class Inference:
 
     def _run(self, name, make, arguments):
         """Result of a kept function, where the structure has just been looked at."""
+        if self._is_eager():
+            return self._model(arguments, training=False)
         function = self._get(name, make)
         is_new = not function.is_used
         outputs = function(arguments)
@@ -185,14 +188,16 @@ class Inference:
         """As `chosen_engine`, where the structure has just been looked at."""
         if engine != "auto":
             return engine
-        return self._get("engine", self._best_engine)
+        return "keras" if self._is_eager() else self._get("engine", self._best_engine)
+
+    def _is_eager(self):
+        return getattr(self._model, "run_eagerly", False)
 
     def _best_engine(self):
         model = self._model
         assert self._structure is not None
         is_possible = (
             self._structure.dtype is not None
-            and not getattr(model, "run_eagerly", False)
             and is_installed("openvino")
             and is_on_cpu(model.weights)
         )
@@ -211,6 +216,8 @@ class Inference:
         self, engine: str, name: str, make: Callable, version: Any = None
     ) -> Any:
         """A program that holds the weights, or None where Keras is to compute.
+
+        Under `"auto"` Keras computes where anything fails while a program is made.
 
         Args:
             engine: one of `ENGINES`.
@@ -237,10 +244,11 @@ class Inference:
         assert self._structure is not None
         is_bfloat16 = self._structure.dtype == "bfloat16"
         try:
-            program = self._get(
-                name, functools.partial(make, chosen, is_bfloat16), version
-            )
-        except ConfigurationError as error:
+            with refusing():
+                program = self._get(
+                    name, functools.partial(make, chosen, is_bfloat16), version
+                )
+        except Exception as error:
             if engine != "auto":
                 raise
             _LOGGER.info(f"computing with Keras: {error}")
@@ -322,7 +330,8 @@ class Inference:
         # `program` has just looked at it.
         assert self._structure is not None
         is_float32 = self._structure.dtype == "float32"
-        short = 0 if group or not is_float32 else self._short_length(count, length)
+        may_fill = is_float32 and not group and not self._is_eager()
+        short = self._short_length(count, length) if may_fill else 0
         if short:
             inputs = self._lengthened(inputs, short)
         outputs = keras.tree.map_structure(
@@ -384,10 +393,11 @@ class Inference:
 class Structure:
     """State of a model that its compiled functions depend on.
 
-    That is: which layers and weights there are, the type in which a layer computes and
-    its public attributes. LoRA, quantization, another activation or dtype policy, new
-    random features and any assigned number or flag change it; new values of weights do
-    not. Reading takes about 0.4 ms for a model of 12 layers.
+    That is: which layers and weights there are, the class of a layer, the type in which
+    it computes, its public attributes, and its methods. LoRA, quantization, another
+    activation or dtype policy, new random features, a layer in place of another, a
+    `call` of the user's and any assigned number or flag change it; new values of
+    weights do not. Reading takes about 0.4 ms for a model of 12 layers.
 
     Args:
         model: Keras model.
@@ -403,9 +413,18 @@ class Structure:
 
     def read(self) -> None:
         """Takes the model as it is."""
-        layers = quirks.nested_layers(self._model)
-        # The attributes of a model itself change with each training.
+        layers = self._all_layers = quirks.nested_layers(self._model)
+        models = [vars(x) for x in layers if isinstance(x, keras.Model)]
+        # Other attributes of a model itself change with each training.
         self._layers = [x for x in layers if not isinstance(x, keras.Model)]
+        self._values = [vars(x) for x in self._layers]
+        self._classes = {type(x) for x in layers}
+        self._parts = [
+            (values, name)
+            for values in models
+            for name, value in values.items()
+            if name[0] != "_" and isinstance(value, keras.layers.Layer | list)
+        ] + [(values, "call") for values in models]
         self._attributes = [
             (vars(layer), name)
             for layer in self._layers
@@ -420,15 +439,20 @@ class Structure:
             [id(weight) for weight in self._model.variables],
             [layer.dtype_policy.name for layer in self._layers],
             [values.get(name) for values, name in self._attributes],
+            # A method that is assigned to a layer is one more attribute.
+            [*map(type, self._all_layers), *map(len, self._values)],
+            [kind.call for kind in self._classes],
+            [_items(values.get(name)) for values, name in self._parts],
         )
 
     def has_changed(self) -> bool:
         """True if the model computes something else than when it was read."""
-        weights, policies, values = self._current()
+        weights, policies, values, *others = self._current()
         before = self._state
         return (
             weights != before[0]
             or policies != before[1]
+            or others != [*before[3:]]
             or not all(map(_is_same, values, before[2]))
         )
 
@@ -455,6 +479,11 @@ def _checked(outputs):
             hint=Hint("check the file of the weights; or load with {dtype:'float32'}"),
         )
     return outputs
+
+
+def _items(value):
+    """A layer, or those of a list, to be compared later."""
+    return [*value] if isinstance(value, list) else value
 
 
 def _is_same(value, other):

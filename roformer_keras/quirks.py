@@ -52,6 +52,25 @@ def nested_layers(layer: Any) -> list[Any]:
     return list(layer._flatten_layers())
 
 
+def child_layers(layer: Any) -> list[Any]:
+    """The layers that a layer holds itself.
+
+    Keras: `Model.layers` has those of a model alone.
+    """
+    return list(layer._flatten_layers(include_self=False, recursive=False))
+
+
+def graph_classes() -> tuple[type, type]:
+    """The classes of a functional model, and of `keras.ops.add` in its graph.
+
+    Keras: only functions that make their objects are public.
+    """
+    from keras.src.models.functional import Functional
+    from keras.src.ops.numpy import Add
+
+    return Functional, Add
+
+
 def run_graph(model: Any, inputs: Any, replace: Callable) -> Any:
     """The outputs of a functional model whose layers are replaced by functions.
 

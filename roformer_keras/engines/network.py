@@ -4,8 +4,11 @@ A graph, `OpenVINOGraph` or `OnnxGraph`, has the operations. `NetworkWriter` wri
 layers of a model to it, with their weights. Dropout is left out.
 """
 
+import contextlib
 import functools
+import inspect
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -13,14 +16,47 @@ import numpy as np
 from keras import ops
 
 from roformer_keras import layers, quirks
-from roformer_keras.errors import CheckpointError, ConfigurationError, Hint
-from roformer_keras.layers.norms import erf_gelu, tanh_gelu
+from roformer_keras.errors import (
+    CheckpointError,
+    ConfigurationError,
+    Hint,
+    RoFormerError,
+)
+from roformer_keras.layers.masks import PaddingMask
+from roformer_keras.layers.norms import activation_from_name
+from roformer_keras.layers.projection import Dense, Projection
 
 # Added to the score of a key that is hidden.
 HIDDEN = -1e9
 _WAY_OUT = Hint("use {engine:'keras'}; or export with {format:'saved_model'}")
 
+# The classes of functional models, and of `keras.ops.add` in their graphs.
+_FUNCTIONAL, _ADD = quirks.graph_classes()
+# Calls of models that compute their graph and nothing else; `FastModel` adds its own.
+GRAPH_CALLS = {
+    vars(kind)[name]
+    for kind in _FUNCTIONAL.__mro__
+    for name in ("__call__", "call")
+    if name in vars(kind)
+}
 
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    """Raises the errors of other libraries as ConfigurationError."""
+    try:
+        yield
+    except RoFormerError:
+        raise
+    except Exception as error:
+        raise ConfigurationError(
+            "engines other than Keras cannot compute this model; writing it ended in "
+            f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}",
+            hint=_WAY_OUT,
+        ) from error
+
+
+@refusing()
 def write_model(graph: Any, model: keras.Model) -> None:
     """Writes a functional model whose inputs and outputs are dicts.
 
@@ -38,6 +74,7 @@ def write_model(graph: Any, model: keras.Model) -> None:
         graph.output(name, outputs[name], symbolic.shape)
 
 
+@refusing()
 def write_language_model(graph: Any, model: Any) -> None:
     """Writes a step of a `RoFormerCausalLM` or `RoFormerSim`.
 
@@ -56,7 +93,7 @@ def write_language_model(graph: Any, model: Any) -> None:
         inputs["position_ids"] = writer.position_ids
     x = writer.functional(model.backbone, inputs)
     x = x["sequence_output"] if isinstance(x, dict) else x
-    logits = writer.masked_lm_head(model.mlm_head, graph.token(x, -1))
+    logits = writer.written(model.mlm_head, graph.token(x, -1))
     graph.output("logits", logits, (None, None))
 
 
@@ -73,7 +110,7 @@ def write_encoder(graph: Any, model: Any) -> None:
     for block in model.encoder_layers:
         x = writer.block(block, x)
     if model.encoder_norm:
-        x = writer.norm(model.encoder_norm, x)
+        x = writer.written(model.encoder_norm, x)
     names, shape = iter(memory_names(model.config.num_layers)), _memory_shape(model)
     for block in model.decoder_layers:
         attention = block.cross_attention
@@ -109,11 +146,11 @@ def write_decoder(graph: Any, model: Any) -> None:
 
     x, table = writer.scaled_embeddings(model, ids)
     for block in model.decoder_layers:
-        x = writer.added(block, "attention", x, writer.attention)
+        x = writer.added(block, "attention", x, writer.written)
         x = writer.added(block, "cross_attention", x, attend_to_memory)
-        x = writer.added(block, "feed_forward", x, writer.feed_forward)
+        x = writer.added(block, "feed_forward", x, writer.written)
     if model.decoder_norm:
-        x = writer.norm(model.decoder_norm, x)
+        x = writer.written(model.decoder_norm, x)
     graph.output("logits", graph.score(graph.token(x, -1), table), (None, None))
 
 
@@ -125,8 +162,8 @@ def memory_names(layers: int) -> list[str]:
 class NetworkWriter:
     """Writes layers to a graph; each method takes a layer and what it is called on.
 
-    A layer that is not in `WRITERS` may write itself: by its own method
-    `write_network(writer, *inputs)`.
+    A layer whose class is not in `WRITERS` may write itself: by the method
+    `write_network(writer, *inputs)` of the class that has its `call`.
 
     Args:
         graph: `OpenVINOGraph` or `OnnxGraph`.
@@ -146,23 +183,40 @@ class NetworkWriter:
         self._tables: dict = {}
         self._cache_numbers = itertools.count()
 
-    def functional(self, model: keras.Model, inputs: dict, *args, **kwargs) -> Any:
+    def functional(self, model: keras.Model, inputs: dict) -> Any:
         """The outputs of a functional model, nested as the model nests them."""
+        check_model(model)
         return quirks.run_graph(model, inputs, self._writer_of)
 
+    def written(self, layer: Any, *inputs: Any, **options: Any) -> Any:
+        """What a layer computes of these inputs, by its entry in `WRITERS`.
+
+        Raises:
+            ConfigurationError: no engine is known to compute what the layer computes.
+        """
+        return self._writer_of(layer)(*inputs, **options)
+
     def _writer_of(self, layer):
-        if hasattr(layer, "write_network"):
-            return functools.partial(layer.write_network, self)
         if isinstance(layer, keras.Model):
-            return functools.partial(self.functional, layer)
-        for kind in type(layer).__mro__:
-            if kind.__name__ in WRITERS:
-                return functools.partial(WRITERS[kind.__name__], self, layer)
-        raise ConfigurationError(
-            f"engines other than Keras do not know the layer {layer.name!r}, a "
-            f"{type(layer).__name__}",
-            hint=_WAY_OUT,
-        )
+            write = NetworkWriter.functional
+        else:
+            check_layer(layer)
+            write = WRITERS[type(layer)][0] if type(layer) in WRITERS else None
+
+        def written(*inputs, training=None, **options):
+            # Keras gives a model the masks of its inputs, each of which may be None.
+            options = {k: v for k, v in options.items() if not _is_none(v)}
+            known = (bool, type(None), *self.graph.tensors)
+            arguments = keras.tree.flatten((inputs, options))
+            if training or not all(isinstance(x, known) for x in arguments):
+                raise _unknown(layer, "called with constants or in training")
+            if _takes_mask_of_inputs(layer, inputs, options):
+                raise _unknown(layer, "which takes the Keras mask of its inputs")
+            if write is None:
+                return layer.write_network(self, *inputs, **options)
+            return write(self, layer, *inputs, **options)
+
+        return written
 
     # === Positions and masks ===
 
@@ -205,7 +259,7 @@ class NetworkWriter:
     def table(self, layer: Any) -> Any:
         """The embeddings of a layer, written once."""
         if id(layer) not in self._tables:
-            _refuse_quantized(layer)
+            check_layer(layer)
             self._tables[id(layer)] = self.graph.table(_value(layer.embeddings))
         return self._tables[id(layer)]
 
@@ -220,12 +274,16 @@ class NetworkWriter:
             x = graph.add(x, graph.where(np.arange(dim) % 2 == 0, sin, cos))
         return x, table
 
-    def add(self, layer: Any, *terms: Any) -> Any:
-        return functools.reduce(self.graph.add, keras.tree.flatten(terms))
+    def add(self, layer: Any, x: Any, y: Any) -> Any:
+        return self.graph.add(x, y)
 
-    def same(self, layer: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def same(self, layer: Any, x: Any) -> Any:
         """The input, of a layer that only matters in training."""
-        return x[0] if isinstance(x, list | tuple) else x
+        return x
+
+    def padding_mask(self, layer: Any, inputs: list) -> Any:
+        """The first input: no layer that engines know takes a Keras mask."""
+        return inputs[0]
 
     def dense(
         self,
@@ -241,35 +299,31 @@ class NetworkWriter:
             order: ints, or None. Another order of its outputs in each of the heads.
             factor: float, or None. What its weights are multiplied with.
         """
+        check_layer(layer)
+        if factor is not None and layer.activation is not keras.activations.linear:
+            raise _unknown(layer, "with an activation before attention")
         y = _linear(self.graph, layer, x, heads, order, factor)
         return self.activation(layer.activation, y)
 
     def activation(self, activation: Any, x: Any) -> Any:
-        """A Keras activation, or its name."""
-        name = activation
-        if callable(activation):
-            # Another function may have the name of one of Keras's.
-            is_of_keras = activation.__module__.startswith("keras.")
-            name = activation.__name__ if is_of_keras else activation
-            gelus = {erf_gelu: "gelu", tanh_gelu: "gelu_tanh"}
-            name = gelus.get(activation, name)
-        if name not in self.graph.activations:
-            raise ConfigurationError(
-                "engines other than Keras know the activations "
-                f"{', '.join(map(repr, sorted(self.graph.activations)))}, got {name!r}",
-                hint=_WAY_OUT,
-            )
-        return self.graph.activations[name](self.graph, x)
+        """An activation, which must be the very function that the graph knows."""
+        if activation is None:
+            return x
+        for name, write in self.graph.activations.items():
+            if any(activation is function for function in _activations(name)):
+                return write(self.graph, x)
+        raise ConfigurationError(
+            "engines other than Keras know the activations "
+            f"{', '.join(map(repr, sorted(self.graph.activations)))}, got "
+            f"{getattr(activation, '__name__', activation)!r}",
+            hint=_WAY_OUT,
+        )
 
-    def norm(self, layer: Any, x: Any, condition: Any = None) -> Any:
-        if getattr(layer, "conditional", False):
-            raise ConfigurationError(
-                f"engines other than Keras have no conditional norm, got {layer.name}",
-                hint=_WAY_OUT,
-            )
-        if hasattr(layer, "gamma"):
-            gamma, beta = _value(layer.gamma), _value(layer.beta)
-            return self.graph.layer_norm(x, gamma, beta, layer.epsilon)
+    def layer_norm(self, layer: Any, x: Any) -> Any:
+        gamma, beta = _value(layer.gamma), _value(layer.beta)
+        return self.graph.layer_norm(x, gamma, beta, layer.epsilon)
+
+    def rms_norm(self, layer: Any, x: Any) -> Any:
         return self.graph.rms_norm(x, layer.epsilon)
 
     def unit_length(self, layer: Any, x: Any) -> Any:
@@ -294,50 +348,56 @@ class NetworkWriter:
         scores = []
 
         def attend(layer, x):
-            if not return_scores and residual_scores is None:
-                return self.attention(layer, x, attention_mask, position_ids)
-            x, new_scores = self.scored_attention(
-                layer, x, attention_mask, position_ids, residual_scores
+            x = self.written(
+                layer,
+                x,
+                attention_mask,
+                position_ids,
+                residual_scores,
+                return_scores=return_scores,
             )
-            scores.append(new_scores)
+            x, *new_scores = x if return_scores else (x,)
+            scores.extend(new_scores)
             return x
 
         x = self.added(block, "attention", x, attend)
-        x = self.added(block, "feed_forward", x, self.feed_forward)
+        x = self.added(block, "feed_forward", x, self.written)
         return (x, *scores) if return_scores else x
 
     def added(self, block: Any, name: str, x: Any, write: Any) -> Any:
         """`norm(x + layer(x))`, or with `norm_first` `x + layer(norm(x))`."""
         layer, norm = getattr(block, name), getattr(block, f"{name}_norm")
-        inputs = self.norm(norm, x) if block.norm_first else x
+        inputs = self.written(norm, x) if block.norm_first else x
         x = self.graph.add(x, write(layer, inputs))
-        return x if block.norm_first else self.norm(norm, x)
+        return x if block.norm_first else self.written(norm, x)
 
     def feed_forward(self, layer: Any, x: Any) -> Any:
-        return self.dense(layer.output_dense, self.dense(layer.intermediate_dense, x))
+        return self.written(
+            layer.output_dense, self.written(layer.intermediate_dense, x)
+        )
 
     def attention(
-        self, layer: Any, x: Any, mask: Any = None, position_ids: Any = None
+        self,
+        layer: Any,
+        x: Any,
+        attention_mask: Any = None,
+        position_ids: Any = None,
+        residual_scores: Any = None,
+        return_scores: bool = False,
     ) -> Any:
-        """`RoPEAttention`."""
+        """`RoPEAttention`; with `return_scores` a pair with its scores."""
         query, key, value = self._heads(layer, x, position_ids)
-        mask = self._mask if mask is None else mask
-        if self._rows is not None:
+        mask = self._mask if attention_mask is None else attention_mask
+        if self._rows is not None and not return_scores and residual_scores is None:
             # The operation of a runtime that knows keys and values of before.
             mixed = self.graph.attention(query, key, value, mask)
             return self._joined(layer, mixed)
         scores = self.graph.product(query, key, transposed=True)
-        return self._mixed(layer, scores, mask, value)
-
-    def scored_attention(
-        self, layer: Any, x: Any, mask: Any, position_ids: Any, residual: Any
-    ) -> tuple[Any, Any]:
-        """`RoPEAttention` whose scores the next block adds to its own."""
-        query, key, value = self._heads(layer, x, position_ids)
-        scores = self.graph.product(query, key, transposed=True)
-        total = scores if residual is None else self.graph.add(scores, residual)
-        mask = self._mask if mask is None else mask
-        return self._mixed(layer, total, mask, value), scores
+        total = scores
+        if residual_scores is not None:
+            total = self.graph.add(scores, residual_scores)
+        mixed = self._mixed(layer, total, mask, value)
+        return (mixed, scores) if return_scores else mixed
 
     def _mixed(self, layer, scores, mask, value):
         graph = self.graph
@@ -347,19 +407,13 @@ class NetworkWriter:
 
     def _joined(self, layer, mixed):
         joined = self.graph.joined(mixed, layer.num_heads * layer.head_dim)
-        return self.dense(layer.output_dense, joined)
+        return self.written(layer.output_dense, joined)
 
     def _heads(self, layer, x, position_ids):
         """Query, key and value `(rows, heads, length, dim)`, rotated and kept.
 
         The product of query and key is a score: the query is already divided.
         """
-        if not isinstance(layer, layers.RoPEAttention):
-            raise ConfigurationError(
-                "engines other than Keras need attention_type='softmax', got "
-                f"{getattr(layer, 'kind', type(layer).__name__)!r}",
-                hint=_WAY_OUT,
-            )
         graph, heads, dim = self.graph, layer.num_heads, layer.key_dim
         order = None
         if layer.rotary:
@@ -400,15 +454,17 @@ class NetworkWriter:
     # === Heads of language models ===
 
     def pooler(self, layer: Any, x: Any) -> Any:
-        return self.dense(layer.dense, self.graph.token(x, 0))
+        return self.written(layer.dense, self.graph.token(x, 0))
 
-    def masked_lm_head(self, layer: Any, x: Any, condition: Any = None) -> Any:
-        graph = self.graph
+    def masked_lm_head(self, layer: Any, x: Any) -> Any:
+        graph, embedding = self.graph, layer.scoring_embedding
+        if embedding.reverse_dtype not in (None, embedding.compute_dtype):
+            raise _unknown(embedding, "with another reverse_dtype than its own")
         if layer.dense.built:
-            x = self.dense(layer.dense, x)
+            x = self.written(layer.dense, x)
         if layer.transform:
-            x = self.norm(layer.norm, x)
-        logits = graph.score(x, self.table(layer.scoring_embedding))
+            x = self.written(layer.norm, x)
+        logits = graph.score(x, self.table(embedding))
         return graph.add(logits, _value(layer.bias)) if layer.transform else logits
 
     # === Heads of tasks ===
@@ -421,7 +477,7 @@ class NetworkWriter:
     def pointer(self, layer: Any, x: Any, mask: Any = None) -> Any:
         """Scores of spans of a `GlobalPointer` or `EfficientGlobalPointer`."""
         graph, dim, heads = self.graph, layer.head_dim, layer.num_heads
-        projected, bias = self.dense(layer.dense, x), None
+        projected, bias = self.written(layer.dense, x), None
         is_efficient = isinstance(layer, layers.EfficientGlobalPointer)
         if is_efficient:
             # The features of starts and ends alternate: (rows, length, 1, dim, 2).
@@ -430,7 +486,7 @@ class NetworkWriter:
                 graph.reshaped(graph.item(pairs, number, 4), 0, 0, 1, dim)
                 for number in (0, 1)
             )
-            added = self.dense(layer.type_dense, projected)
+            added = self.written(layer.type_dense, projected)
             added = graph.multiply(added, np.float32(0.5))
             added = graph.moved(graph.reshaped(added, 0, 0, heads, 2), 0, 2, 1, 3)
             bias = graph.add(
@@ -473,25 +529,179 @@ class NetworkWriter:
         return graph.rotated(part, self.angles(x, dim, 10000.0), dim)
 
 
-# By the names of the classes, as the operations of Keras are not public.
-WRITERS: dict[str, Any] = {
-    "Embedding": NetworkWriter.embedding,
-    "Add": NetworkWriter.add,
-    "Dense": NetworkWriter.dense,
-    "Dropout": NetworkWriter.same,
-    "Identity": NetworkWriter.same,
-    "PaddingMask": NetworkWriter.same,
-    "LayerNorm": NetworkWriter.norm,
-    "RMSNorm": NetworkWriter.norm,
-    "UnitNormalization": NetworkWriter.unit_length,
-    "AttentionMask": NetworkWriter.attention_mask,
-    "RoFormerBlock": NetworkWriter.block,
-    "Pooler": NetworkWriter.pooler,
-    "MaskedLMHead": NetworkWriter.masked_lm_head,
-    "ConditionalRandomField": NetworkWriter.crf,
-    "GlobalPointer": NetworkWriter.pointer,
-    "EfficientGlobalPointer": NetworkWriter.pointer,
+_LORA = "lora_enabled lora_rank lora_alpha quantization_config"
+_DENSE = f"units activation use_bias _kernel bias lora_kernel_a lora_kernel_b {_LORA}"
+_TABLE = f"input_dim output_dim _embeddings lora_embeddings_a lora_embeddings_b {_LORA}"
+_POINTER = "num_heads head_dim use_rotary use_bias upper_triangular dense type_dense"
+_CONDITION = "condition_hidden_dim condition_hidden_activation"
+# Class -> the function that writes its layers, and the attributes that it knows. Of
+# other attributes a layer must have the defaults.
+WRITERS: dict[type, tuple[Any, str]] = {
+    keras.layers.Embedding: (NetworkWriter.embedding, _TABLE),
+    keras.layers.ReversibleEmbedding: (
+        NetworkWriter.embedding,
+        f"reverse_dtype {_TABLE}",
+    ),
+    keras.layers.Dense: (NetworkWriter.dense, _DENSE),
+    Projection: (NetworkWriter.dense, _DENSE),
+    Dense: (NetworkWriter.dense, _DENSE),
+    keras.layers.Dropout: (NetworkWriter.same, "rate noise_shape seed seed_generator"),
+    keras.layers.Identity: (NetworkWriter.same, ""),
+    PaddingMask: (NetworkWriter.padding_mask, "pad_segments"),
+    layers.LayerNorm: (NetworkWriter.layer_norm, f"epsilon gamma beta {_CONDITION}"),
+    layers.RMSNorm: (NetworkWriter.rms_norm, "epsilon"),
+    keras.layers.UnitNormalization: (NetworkWriter.unit_length, ""),
+    layers.AttentionMask: (NetworkWriter.attention_mask, "pattern pad_segments"),
+    layers.RoPEAttention: (
+        NetworkWriter.attention,
+        "num_heads head_dim key_dim base layout rotary use_bias query key value "
+        "output_dense in_blocks",
+    ),
+    layers.FeedForward: (
+        NetworkWriter.feed_forward,
+        "intermediate_dim activation use_bias intermediate_dense output_dense",
+    ),
+    layers.RoFormerBlock: (
+        NetworkWriter.block,
+        "attention feed_forward attention_norm feed_forward_norm norm_first recompute",
+    ),
+    layers.Pooler: (NetworkWriter.pooler, "activation dense"),
+    layers.MaskedLMHead: (
+        NetworkWriter.masked_lm_head,
+        "token_embedding output_embedding tie_word_embeddings transform activation "
+        f"layer_norm_epsilon dense norm bias {_CONDITION}",
+    ),
+    layers.ConditionalRandomField: (
+        NetworkWriter.crf,
+        "learning_rate_multiplier kernel",
+    ),
+    layers.GlobalPointer: (NetworkWriter.pointer, _POINTER),
+    layers.EfficientGlobalPointer: (NetworkWriter.pointer, _POINTER),
+    _ADD: (NetworkWriter.add, ""),
 }
+
+
+# === What is known ===
+
+
+def check_model(model: keras.Model) -> None:
+    """Raises ConfigurationError if a model computes something else than its graph."""
+    own_calls = {"__call__", "call"} & vars(model).keys() or {
+        vars(kind)[name]
+        for kind in type(model).__mro__
+        for name in ("__call__", "call")
+        if name in vars(kind)
+    } - GRAPH_CALLS
+    if own_calls or quirks.graph_nodes(model) is None:
+        raise _unknown(model, "which has a call of its own")
+
+
+def check_methods(model: Any, kind: type, names: tuple[str, ...]) -> None:
+    """Raises ConfigurationError unless these methods of a model are those of a class."""
+    for name in names:
+        if name in vars(model) or getattr(type(model), name) is not getattr(kind, name):
+            raise _unknown(model, f"which has a {name} of its own")
+
+
+def check_layer(layer: Any) -> None:
+    """Raises ConfigurationError unless a layer and those in it are in `WRITERS`.
+
+    They must have the very methods that were read when `WRITERS` was written, and no
+    attribute that it does not name; or write themselves.
+    """
+    kind = type(layer)
+    if isinstance(layer, layers.LinearRoPEAttention):
+        raise ConfigurationError(
+            "engines other than Keras need attention_type='softmax', got "
+            f"{layer.kind!r}",
+            hint=_WAY_OUT,
+        )
+    if getattr(layer, "quantization_mode", None) is not None:
+        raise ConfigurationError(
+            f"engines other than Keras take float weights, got {layer.name} in "
+            f"{layer.quantization_mode}",
+            hint=Hint("load the model as floats, and use {engine:'openvino-int8'}"),
+        )
+    replaced = {x for x in vars(layer) if callable(getattr(kind, x, None))}
+    if replaced - {"build", "quantize"}:
+        raise _unknown(layer, "whose methods were replaced")
+    if kind not in WRITERS:
+        if not vars(kind).keys() >= {"call", "write_network"}:
+            raise _unknown(layer)
+        return
+    if any(_methods(base) != _METHODS[base] for base in kind.__mro__):
+        raise _unknown(layer, "whose methods were replaced")
+    unknown = _unknown_attributes(layer, WRITERS[kind][1].split())
+    if unknown:
+        raise _unknown(layer, f"with {', '.join(sorted(unknown))}")
+    if isinstance(layer, keras.layers.Layer):
+        for child in quirks.child_layers(layer):
+            check_layer(child)
+
+
+def _unknown(layer, reason=""):
+    return ConfigurationError(
+        f"engines other than Keras do not know the layer {layer.name!r}, a "
+        f"{type(layer).__name__}{reason and ' '}{reason}",
+        hint=_WAY_OUT,
+    )
+
+
+def _methods(kind):
+    """The methods and properties that a class has itself."""
+    kinds = (property, classmethod, staticmethod)
+    return {k: v for k, v in vars(kind).items() if callable(v) or isinstance(v, kinds)}
+
+
+_METHODS = {base: _methods(base) for kind in WRITERS for base in kind.__mro__}
+# Endings of the names of attributes that matter in training alone.
+_OF_TRAINING = ("initializer", "regularizer", "constraint", "dropout")
+
+
+def _unknown_attributes(layer, known):
+    """Names of attributes that differ from their defaults and are not known."""
+    parameters: dict = {}
+    for kind in reversed(type(layer).__mro__):
+        if "__init__" in vars(kind) and not issubclass(keras.layers.Layer, kind):
+            parameters.update(inspect.signature(kind).parameters)
+    return {
+        name
+        for name, value in vars(layer).items()
+        if name not in (*_common_attributes(), *known)
+        and (name[0] != "_" or isinstance(value, keras.Variable | keras.layers.Layer))
+        and not name.endswith(_OF_TRAINING)
+        and not (name in parameters and _is_default(value, parameters[name].default))
+    }
+
+
+def _is_none(nested):
+    return all(x is None for x in keras.tree.flatten(nested))
+
+
+def _is_default(value, default):
+    return value is default or (type(value) is type(default) and value == default)
+
+
+@functools.cache
+def _common_attributes():
+    return frozenset(vars(keras.layers.Layer(name="layer")))
+
+
+@functools.cache
+def _activations(name):
+    """The functions that have one of the names of `activations` of graphs."""
+    exact = [keras.activations.gelu] if name == "gelu" else []
+    return [activation_from_name(name), *exact]
+
+
+def _takes_mask_of_inputs(layer, inputs, options):
+    """True if Keras calls a layer with a mask that an input of it carries."""
+    signature = inspect.signature(layer.call)
+    arguments = signature.bind_partial(*inputs, **options).arguments
+    if "mask" not in signature.parameters or arguments.get("mask") is not None:
+        return False
+    inputs = [x for call in quirks.calls_of(layer) for x in call.input_tensors]
+    return any(quirks.mask_of(x) is not None for x in inputs)
 
 
 # === Parts ===
@@ -519,9 +729,8 @@ def _frequencies(dim, base):
 
 def _linear(graph, layer, x, heads=1, order=None, factor=None):
     """The product and bias of a dense layer, without its activation."""
-    _refuse_quantized(layer)
     kernel = _value(layer.kernel)
-    bias = _value(layer.bias) if layer.use_bias else None
+    bias = None if layer.bias is None else _value(layer.bias)
     if order is not None:
         kernel, bias = (
             array
@@ -537,15 +746,6 @@ def _linear(graph, layer, x, heads=1, order=None, factor=None):
             for array in (kernel, bias)
         )
     return graph.linear(x, kernel, bias)
-
-
-def _refuse_quantized(layer):
-    if layer.quantization_mode is not None:
-        raise ConfigurationError(
-            f"engines other than Keras take float weights, got {layer.name} in "
-            f"{layer.quantization_mode}",
-            hint=Hint("load the model as floats, and use {engine:'openvino-int8'}"),
-        )
 
 
 def _value(variable) -> np.ndarray:

@@ -31,6 +31,8 @@ class OnnxGraph:
     do what those of `OpenVINOGraph` do.
     """
 
+    # The types of tensors.
+    tensors: ClassVar = (str,)
     # By their names in Keras: functions of the graph and a tensor.
     activations: ClassVar = {
         "linear": lambda graph, x: x,

@@ -54,6 +54,8 @@ class OpenVINOGraph:
         from openvino import opset13
 
         self._ov, self.op, self._int8 = openvino, opset13, int8
+        # The types of tensors.
+        self.tensors = openvino.Node, openvino.Output
         self._weights = weights
         self._inputs: dict[str, Any] = {}
         self._results: list = []

@@ -12,7 +12,7 @@ import numpy as np
 
 from roformer_keras.checks import check_choice, check_flag, check_instance, check_path
 from roformer_keras.data.rows import padded
-from roformer_keras.engines.network import write_model
+from roformer_keras.engines.network import check_model, write_model
 from roformer_keras.engines.onnx_graph import OnnxGraph
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.errors import BackendError, ConfigurationError, Hint, OutputError
@@ -182,11 +182,11 @@ def check_backend(format: str) -> None:
 
 def served_model(model):
     """A functional model whose outputs are a dict in float32."""
-    if isinstance(model, RoFormerSim):
-        vectors = model.backbone.output["pooled_output"]
-    else:
-        vectors = model.vectors.output if hasattr(model, "vectors") else None
-    if vectors is not None:
+    is_sim = isinstance(model, RoFormerSim)
+    source = model.backbone if is_sim else getattr(model, "vectors", model)
+    check_model(source)
+    if source is not model:
+        vectors = source.output["pooled_output"] if is_sim else source.output
         unit_length = keras.layers.UnitNormalization(dtype="float32")
         return keras.Model(model.input, {"vectors": unit_length(vectors)})
     # Groups of choices are served as rows, of which each has its score.

@@ -7,7 +7,8 @@ import keras
 from keras import ops
 
 from roformer_keras.config import PERFORMERS, RoFormerConfig, config_from
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.engines.network import check_methods
+from roformer_keras.errors import ConfigurationError, Hint
 from roformer_keras.fast_model import FastModel
 from roformer_keras.layers import (
     AttentionMask,
@@ -313,6 +314,34 @@ class RoFormerBackbone(PresetModel):
         # Not an argument: the layers must exist first.
         set_trainable_state(model, trainable)
         return model
+
+
+def check_step(backbone: RoFormerBackbone) -> None:
+    """Raises ConfigurationError unless a step of a text computes the backbone's graph.
+
+    Keras computes a step with the layers that are its attributes.
+    """
+    names = ("call_with_cache", "create_caches", "_embed", "_transform")
+    check_methods(backbone, RoFormerBackbone, names)
+    mask, config = backbone.attention_mask, backbone.config
+    parts = [
+        *(backbone.token_embedding, backbone.segment_embedding),
+        *(backbone.embedding_norm, backbone.embedding_dropout, mask),
+    ]
+    blocks = list(backbone.transformer_layers)
+    in_order = [x for x in backbone.layers if x in blocks]
+    has_parts = all(part in backbone.layers for part in parts)
+    mapping = backbone.embedding_mapping
+    has_mapping = mapping is None or mapping in backbone.layers
+    is_as_configured = config.is_linear or (
+        mask.pattern == config.attention
+        and mask.pad_segments == config.shared_segment_embeddings
+    )
+    if not (in_order == blocks and has_parts and has_mapping and is_as_configured):
+        raise ConfigurationError(
+            f"the layers of {backbone.name} must be those of its graph, got others",
+            hint=Hint("use {engine:'keras'}; or make a new model with these layers"),
+        )
 
 
 def _make_inputs(config):

@@ -10,7 +10,7 @@ from roformer_keras.checks import check_integer, takes_other_names
 from roformer_keras.config import MODEL_FIELDS, RoFormerConfig
 from roformer_keras.data.cosines import pair_cosines
 from roformer_keras.data.rows import TOKENS_PER_BATCH
-from roformer_keras.engines.network import write_language_model
+from roformer_keras.engines.network import check_methods, write_language_model
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation import generate as writing
 from roformer_keras.generation import paraphrase as paraphrasing
@@ -21,7 +21,7 @@ from roformer_keras.generation.recurrent import RecurrentDecoder
 from roformer_keras.generation.stateful import Reading
 from roformer_keras.layers import MaskedLMHead
 from roformer_keras.layers.norms import activation_from_name
-from roformer_keras.models.backbone import RoFormerBackbone
+from roformer_keras.models.backbone import RoFormerBackbone, check_step
 from roformer_keras.models.embedding import embed
 from roformer_keras.models.fill_mask import MaskCandidate, fill_mask
 from roformer_keras.models.initializers import initializer
@@ -31,6 +31,14 @@ from roformer_keras.optimizers import make_optimizer
 from roformer_keras.search.rerank import rerank
 from roformer_keras.types import Engine, TensorLike, Texts, Verbose
 
+# Methods that compute a step of a text with Keras.
+_METHODS_OF_STEPS = (
+    "create_caches",
+    "call_with_cache",
+    "logits",
+    "prompt_mask",
+    "visible",
+)
 # Of AdamW, if the model is not compiled.
 _RATE = 1e-4
 
@@ -284,6 +292,8 @@ class RoFormerCausalLM(LanguageModel):
 
     def _networks(self) -> Networks:
         self._check_inputs()
+        check_methods(self, RoFormerCausalLM, _METHODS_OF_STEPS)
+        check_step(self.backbone)
         return {"decoder": lambda graph: write_language_model(graph, self)}
 
     def _reading(self) -> Reading:
