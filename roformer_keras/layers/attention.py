@@ -240,8 +240,9 @@ class RoPEAttention(ProjectedAttention):
         weights = self.attention_dropout(weights, training=training)
 
         if not context:
-            # Slicing is free, but its gradient is a copy.
-            mixed = _mixed(weights, value)
+            # Slicing is free, but its gradient is a copy. Not by `einsum`, whose ONNX
+            # form transposes the values to and fro.
+            mixed = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
         else:
             mixed, first = 0, 0
             for keys, values in segments:
@@ -275,6 +276,7 @@ class RoPEAttention(ProjectedAttention):
         mask = None
         if attention_mask is not None:
             mask = _additive(attention_mask, query.dtype)
+            mask = ops.reshape(mask, (*(1,) * (4 - len(mask.shape)), *ops.shape(mask)))
         mixed = long_attention.attend(
             query,
             key,

@@ -121,10 +121,13 @@ def _in_blocks_of_jax(query, key, value, mask, rate, seed):
     # A mask of all queries is cut with them.
     has_rows = mask is not None and mask.shape[2] != 1
     drawn = seed() if rate else None
+    # Gradients of all blocks are summed in the type of these.
+    precise_key, precise_value = (x.astype(_sum_type(x)) for x in (key, value))
 
     @jax.checkpoint
     def attend(block):
         number, queries, *masks = block
+        key, value = precise_key.astype(query.dtype), precise_value.astype(query.dtype)
         scores = queries @ jnp.swapaxes(key, 2, 3) * jnp.asarray(factor, query.dtype)
         if mask is not None:
             scores += masks[0] if has_rows else mask
@@ -142,6 +145,12 @@ def _in_blocks_of_jax(query, key, value, mask, rate, seed):
     return mixed[:, :, :length]
 
 
+def _sum_type(x):
+    """The type in which gradients are summed."""
+    is_double = keras.backend.standardize_dtype(x.dtype) == "float64"
+    return "float64" if is_double else "float32"
+
+
 def _in_blocks(query, key, value, mask, rate, seed):
     import tensorflow as tf
 
@@ -151,22 +160,24 @@ def _in_blocks(query, key, value, mask, rate, seed):
     length = sizes[2]
     count = tf.maximum(_BLOCK // tf.reduce_prod(sizes[:3]), _MIN_QUERIES)
     blocks = -(-length // count)
-    # A mask of all queries is cut with them.
-    has_rows = mask is not None and mask.shape[2] != 1
     keep = tf.cast(1 / (1 - rate), query.dtype)
+    sum_type = _sum_type(query)
 
     def part(x, number):
-        return x[:, :, number * count : (number + 1) * count]
+        # A mask may have one row for all queries.
+        first = tf.minimum(number * count, tf.shape(x)[2] - 1)
+        return x[:, :, first : first + count]
 
     def weights_of(query, key, number):
         """The weights of a block, and what dropout multiplies them with."""
         scores = tf.matmul(part(query, number), key, transpose_b=True) * factor
         if mask is not None:
-            scores += part(mask, number) if has_rows else mask
+            scores += part(mask, number)
         weights = tf.nn.softmax(scores)
         if not rate:
             return weights, None
-        seeds = seed + tf.stack([0, number])
+        # A sum would be the seed of another block in the next step.
+        seeds = tf.random.fold_in(seed, number)
         drawn = tf.random.stateless_uniform(tf.shape(weights), seeds)
         return weights, tf.cast(drawn >= rate, weights.dtype) * keep
 
@@ -189,16 +200,17 @@ def _in_blocks(query, key, value, mask, rate, seed):
         joined = tf.ensure_shape(joined, (*query.shape[:3], value.shape[3]))
 
         def gradient(upstream):
+            def product(x, y):
+                return tf.cast(tf.matmul(x, y, transpose_a=True), sum_type)
+
             def step(number, query_gradients, key_gradient, value_gradient):
                 weights, factors = weights_of(query, key, number)
                 above, queries = part(upstream, number), part(query, number)
-                value_gradient += tf.matmul(
-                    _dropped(weights, factors), above, transpose_a=True
-                )
+                value_gradient += product(_dropped(weights, factors), above)
                 change = _dropped(tf.matmul(above, value, transpose_b=True), factors)
                 total = tf.reduce_sum(change * weights, -1, keepdims=True)
                 change = weights * (change - total) * factor
-                key_gradient += tf.matmul(change, queries, transpose_a=True)
+                key_gradient += product(change, queries)
                 block = tf.transpose(tf.matmul(change, key), (2, 0, 1, 3))
                 query_gradients = query_gradients.write(number, block)
                 return number + 1, query_gradients, key_gradient, value_gradient
@@ -209,14 +221,18 @@ def _in_blocks(query, key, value, mask, rate, seed):
                 (
                     0,
                     tf.TensorArray(query.dtype, blocks, infer_shape=False),
-                    tf.zeros_like(key),
-                    tf.zeros_like(value),
+                    tf.zeros_like(key, sum_type),
+                    tf.zeros_like(value, sum_type),
                 ),
                 parallel_iterations=1,
             )
             query_gradient = tf.transpose(by_block.concat(), (1, 2, 0, 3))
             query_gradient = tf.ensure_shape(query_gradient, query.shape)
-            return query_gradient, key_gradient, value_gradient
+            return (
+                query_gradient,
+                tf.cast(key_gradient, key.dtype),
+                tf.cast(value_gradient, value.dtype),
+            )
 
         return joined, gradient
 

@@ -16,6 +16,14 @@ MASKS = {
     "none": lambda: None,
     "padding": lambda: (np.arange(LENGTH) < LENGTH - 5)[None, None, None],
     "causal": lambda: layers.causal_mask(LENGTH),
+    "keys": lambda: np.arange(LENGTH) < LENGTH - 5,
+    "queries and keys": lambda: np.tri(LENGTH, dtype="bool"),
+    "a mask for each head": lambda: np.stack(
+        [np.tri(LENGTH, dtype="bool"), np.ones((LENGTH, LENGTH), "bool")]
+    ),
+    "a mask for each row": lambda: np.arange(LENGTH)[None, None, None]
+    <= np.array([20, 36])[:, None, None, None],
+    "queries": lambda: (np.arange(LENGTH) % 3 > 0)[:, None],
 }
 
 
@@ -38,16 +46,22 @@ def texts():
     return np.random.default_rng(0).normal(size=(2, LENGTH, 16)).astype("float32")
 
 
-def outputs_and_gradients(layer, mask, shape):
-    @tf.function(input_signature=[tf.TensorSpec(shape, "float32")])
-    def compute(x):
+def outputs_and_gradients(layer, mask, shape, is_known=True):
+    """Of a mask whose sizes are known to the graph, or only its rank."""
+    mask_shape = () if mask is None else mask.shape if is_known else [None] * mask.ndim
+    signature = [tf.TensorSpec(shape, "float32"), tf.TensorSpec(mask_shape, "bool")]
+
+    @tf.function(input_signature=signature)
+    def compute(x, mask):
+        mask = None if mask.shape.rank == 0 else mask
         with tf.GradientTape() as tape:
             tape.watch(x)
             y = layer(x, attention_mask=mask, training=True)
             total = tf.reduce_sum(y * tf.sin(tf.range(16.0)))
         return y, *tape.gradient(total, [x, *layer.trainable_variables])
 
-    return [np.array(value) for value in compute(texts())]
+    outputs = compute(texts(), False if mask is None else mask)
+    return [np.array(value) for value in outputs]
 
 
 @pytest.mark.slow
@@ -55,8 +69,9 @@ def outputs_and_gradients(layer, mask, shape):
 @pytest.mark.parametrize("shape", [(None, None, 16), (2, LENGTH, 16)])
 def test_training(short, monkeypatch, name, shape):
     layer, mask = attention(), MASKS[name]()
+    mask = mask if mask is None else np.array(mask)
     layer.in_blocks = True
-    computed = outputs_and_gradients(layer, mask, shape)
+    computed = outputs_and_gradients(layer, mask, shape, is_known=None not in shape)
     monkeypatch.setattr(long_attention, "MAX_SCORES", 2**60)
     layer.in_blocks = False
     expected = outputs_and_gradients(layer, mask, shape)
@@ -129,6 +144,39 @@ def test_dropout_has_its_share(short):
     np.testing.assert_allclose(weights[weights > 0], 1 / (0.75 * LENGTH), rtol=1e-5)
     # Each block draws its own.
     assert not np.array_equal(weights[:, :, :8] == 0, weights[:, :, 8:16] == 0)
+
+
+def test_dropout_of_blocks_and_steps_is_independent(short):
+    """No block of a step draws what another block, of this step or the next, draws."""
+    same, drawn = tf.zeros((1, 2, LENGTH, 4)), []
+    value = tf.eye(LENGTH, batch_shape=[1, 2])
+    generator = keras.random.SeedGenerator(5)
+    for _ in range(3):
+        weights = _in_blocks(same, same, value, None, 0.5, generator.next())
+        dropped = np.array(weights)[0, 0] == 0
+        drawn += [dropped[start : start + 8] for start in range(0, 32, 8)]
+    # Half of the places are equal by chance.
+    shares = [np.mean(a == b) for i, a in enumerate(drawn) for b in drawn[:i]]
+    assert max(shares) < 0.65
+
+
+def test_gradients_of_many_blocks_are_summed_in_float32(monkeypatch):
+    monkeypatch.setattr(long_attention, "_BLOCK", 1)
+    monkeypatch.setattr(long_attention, "_MIN_QUERIES", 4)
+    random = np.random.default_rng(0)
+    parts = [random.normal(size=(1, 1, 256, 8)) for _ in range(3)]
+
+    def gradients(dtype):
+        tensors = [tf.cast(part, "bfloat16") for part in parts]
+        tensors = [tf.cast(tensor, dtype) for tensor in tensors]
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            total = tf.reduce_sum(_in_blocks(*tensors, None, 0.0, None))
+        return [np.array(tf.cast(x, "float64")) for x in tape.gradient(total, tensors)]
+
+    exact = gradients("float64")
+    for value, other in zip(gradients("bfloat16")[1:], exact[1:], strict=True):
+        assert np.linalg.norm(value - other) < 0.006 * np.linalg.norm(other)
 
 
 def in_blocks(model):
