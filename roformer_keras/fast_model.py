@@ -9,7 +9,7 @@ import numpy as np
 from roformer_keras import quirks
 from roformer_keras.checks import check_choice
 from roformer_keras.data.adapters import call_without_wait, uneven_batches
-from roformer_keras.engines.network import GRAPH_CALLS
+from roformer_keras.engines.known import GRAPH_CALLS
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import Structure, for_any_shape, inference_of
 from roformer_keras.layers.fused import fused
@@ -80,7 +80,7 @@ class FastModel(keras.Model):
 
     @property
     def run_eagerly(self) -> bool:
-        """As in Keras; models in this one follow when it changes."""
+        """Whether Keras's loops and calls use no graph; also of models in this one."""
         return super().run_eagerly
 
     @run_eagerly.setter

@@ -19,7 +19,7 @@ from roformer_keras.compiled import (
     runs_on_cpu,
 )
 from roformer_keras.engines.forward import ModelProgram
-from roformer_keras.engines.network import refusing
+from roformer_keras.engines.known import refusing
 from roformer_keras.errors import CheckpointError, Hint
 from roformer_keras.extras import is_installed
 from roformer_keras.layers.block import RoFormerBlock

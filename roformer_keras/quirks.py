@@ -52,14 +52,6 @@ def nested_layers(layer: Any) -> list[Any]:
     return list(layer._flatten_layers())
 
 
-def child_layers(layer: Any) -> list[Any]:
-    """The layers that a layer holds itself.
-
-    Keras: `Model.layers` has those of a model alone.
-    """
-    return list(layer._flatten_layers(include_self=False, recursive=False))
-
-
 def graph_classes() -> tuple[type, type]:
     """The classes of a functional model, and of `keras.ops.add` in its graph.
 

@@ -4,11 +4,7 @@ A graph, `OpenVINOGraph` or `OnnxGraph`, has the operations. `NetworkWriter` wri
 layers of a model to it, with their weights. Dropout is left out.
 """
 
-import contextlib
-import functools
-import inspect
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -16,44 +12,23 @@ import numpy as np
 from keras import ops
 
 from roformer_keras import layers, quirks
-from roformer_keras.errors import (
-    CheckpointError,
-    ConfigurationError,
-    Hint,
-    RoFormerError,
+from roformer_keras.engines.known import (
+    ADD,
+    WAY_OUT,
+    check_layer,
+    check_model,
+    functions_of,
+    is_none,
+    refusing,
+    takes_mask_of_inputs,
+    unknown_layer,
 )
+from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.layers.masks import PaddingMask
-from roformer_keras.layers.norms import activation_from_name
 from roformer_keras.layers.projection import Dense, Projection
 
 # Added to the score of a key that is hidden.
 HIDDEN = -1e9
-_WAY_OUT = Hint("use {engine:'keras'}; or export with {format:'saved_model'}")
-
-# The classes of functional models, and of `keras.ops.add` in their graphs.
-_FUNCTIONAL, _ADD = quirks.graph_classes()
-# Calls of models that compute their graph and nothing else; `FastModel` adds its own.
-GRAPH_CALLS = {
-    vars(kind)[name]
-    for kind in _FUNCTIONAL.__mro__
-    for name in ("__call__", "call")
-    if name in vars(kind)
-}
-
-
-@contextlib.contextmanager
-def refusing() -> Iterator[None]:
-    """Raises the errors of other libraries as ConfigurationError."""
-    try:
-        yield
-    except RoFormerError:
-        raise
-    except Exception as error:
-        raise ConfigurationError(
-            "engines other than Keras cannot compute this model; writing it ended in "
-            f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}",
-            hint=_WAY_OUT,
-        ) from error
 
 
 @refusing()
@@ -189,7 +164,7 @@ class NetworkWriter:
         return quirks.run_graph(model, inputs, self._writer_of)
 
     def written(self, layer: Any, *inputs: Any, **options: Any) -> Any:
-        """What a layer computes of these inputs, by its entry in `WRITERS`.
+        """The outputs of a layer, by its entry in `WRITERS`.
 
         Raises:
             ConfigurationError: no engine is known to compute what the layer computes.
@@ -201,17 +176,17 @@ class NetworkWriter:
             write = NetworkWriter.functional
         else:
             check_layer(layer)
-            write = WRITERS[type(layer)][0] if type(layer) in WRITERS else None
+            write = WRITERS.get(type(layer))
 
         def written(*inputs, training=None, **options):
             # Keras gives a model the masks of its inputs, each of which may be None.
-            options = {k: v for k, v in options.items() if not _is_none(v)}
+            options = {k: v for k, v in options.items() if not is_none(v)}
             known = (bool, type(None), *self.graph.tensors)
             arguments = keras.tree.flatten((inputs, options))
             if training or not all(isinstance(x, known) for x in arguments):
-                raise _unknown(layer, "called with constants or in training")
-            if _takes_mask_of_inputs(layer, inputs, options):
-                raise _unknown(layer, "which takes the Keras mask of its inputs")
+                raise unknown_layer(layer, "called with constants or in training")
+            if takes_mask_of_inputs(layer, inputs, options):
+                raise unknown_layer(layer, "which takes the Keras mask of its inputs")
             if write is None:
                 return layer.write_network(self, *inputs, **options)
             return write(self, layer, *inputs, **options)
@@ -301,7 +276,7 @@ class NetworkWriter:
         """
         check_layer(layer)
         if factor is not None and layer.activation is not keras.activations.linear:
-            raise _unknown(layer, "with an activation before attention")
+            raise unknown_layer(layer, "with an activation before attention")
         y = _linear(self.graph, layer, x, heads, order, factor)
         return self.activation(layer.activation, y)
 
@@ -310,13 +285,13 @@ class NetworkWriter:
         if activation is None:
             return x
         for name, write in self.graph.activations.items():
-            if any(activation is function for function in _activations(name)):
+            if any(activation is function for function in functions_of(name)):
                 return write(self.graph, x)
         raise ConfigurationError(
             "engines other than Keras know the activations "
             f"{', '.join(map(repr, sorted(self.graph.activations)))}, got "
             f"{getattr(activation, '__name__', activation)!r}",
-            hint=_WAY_OUT,
+            hint=WAY_OUT,
         )
 
     def layer_norm(self, layer: Any, x: Any) -> Any:
@@ -459,7 +434,7 @@ class NetworkWriter:
     def masked_lm_head(self, layer: Any, x: Any) -> Any:
         graph, embedding = self.graph, layer.scoring_embedding
         if embedding.reverse_dtype not in (None, embedding.compute_dtype):
-            raise _unknown(embedding, "with another reverse_dtype than its own")
+            raise unknown_layer(embedding, "with another reverse_dtype than its own")
         if layer.dense.built:
             x = self.written(layer.dense, x)
         if layer.transform:
@@ -529,179 +504,30 @@ class NetworkWriter:
         return graph.rotated(part, self.angles(x, dim, 10000.0), dim)
 
 
-_LORA = "lora_enabled lora_rank lora_alpha quantization_config"
-_DENSE = f"units activation use_bias _kernel bias lora_kernel_a lora_kernel_b {_LORA}"
-_TABLE = f"input_dim output_dim _embeddings lora_embeddings_a lora_embeddings_b {_LORA}"
-_POINTER = "num_heads head_dim use_rotary use_bias upper_triangular dense type_dense"
-_CONDITION = "condition_hidden_dim condition_hidden_activation"
-# Class -> the function that writes its layers, and the attributes that it knows. Of
-# other attributes a layer must have the defaults.
-WRITERS: dict[type, tuple[Any, str]] = {
-    keras.layers.Embedding: (NetworkWriter.embedding, _TABLE),
-    keras.layers.ReversibleEmbedding: (
-        NetworkWriter.embedding,
-        f"reverse_dtype {_TABLE}",
-    ),
-    keras.layers.Dense: (NetworkWriter.dense, _DENSE),
-    Projection: (NetworkWriter.dense, _DENSE),
-    Dense: (NetworkWriter.dense, _DENSE),
-    keras.layers.Dropout: (NetworkWriter.same, "rate noise_shape seed seed_generator"),
-    keras.layers.Identity: (NetworkWriter.same, ""),
-    PaddingMask: (NetworkWriter.padding_mask, "pad_segments"),
-    layers.LayerNorm: (NetworkWriter.layer_norm, f"epsilon gamma beta {_CONDITION}"),
-    layers.RMSNorm: (NetworkWriter.rms_norm, "epsilon"),
-    keras.layers.UnitNormalization: (NetworkWriter.unit_length, ""),
-    layers.AttentionMask: (NetworkWriter.attention_mask, "pattern pad_segments"),
-    layers.RoPEAttention: (
-        NetworkWriter.attention,
-        "num_heads head_dim key_dim base layout rotary use_bias query key value "
-        "output_dense in_blocks",
-    ),
-    layers.FeedForward: (
-        NetworkWriter.feed_forward,
-        "intermediate_dim activation use_bias intermediate_dense output_dense",
-    ),
-    layers.RoFormerBlock: (
-        NetworkWriter.block,
-        "attention feed_forward attention_norm feed_forward_norm norm_first recompute",
-    ),
-    layers.Pooler: (NetworkWriter.pooler, "activation dense"),
-    layers.MaskedLMHead: (
-        NetworkWriter.masked_lm_head,
-        "token_embedding output_embedding tie_word_embeddings transform activation "
-        f"layer_norm_epsilon dense norm bias {_CONDITION}",
-    ),
-    layers.ConditionalRandomField: (
-        NetworkWriter.crf,
-        "learning_rate_multiplier kernel",
-    ),
-    layers.GlobalPointer: (NetworkWriter.pointer, _POINTER),
-    layers.EfficientGlobalPointer: (NetworkWriter.pointer, _POINTER),
-    _ADD: (NetworkWriter.add, ""),
+# Class -> the function that writes its layers.
+WRITERS: dict[type, Any] = {
+    keras.layers.Embedding: NetworkWriter.embedding,
+    keras.layers.ReversibleEmbedding: NetworkWriter.embedding,
+    keras.layers.Dense: NetworkWriter.dense,
+    Projection: NetworkWriter.dense,
+    Dense: NetworkWriter.dense,
+    keras.layers.Dropout: NetworkWriter.same,
+    keras.layers.Identity: NetworkWriter.same,
+    PaddingMask: NetworkWriter.padding_mask,
+    layers.LayerNorm: NetworkWriter.layer_norm,
+    layers.RMSNorm: NetworkWriter.rms_norm,
+    keras.layers.UnitNormalization: NetworkWriter.unit_length,
+    layers.AttentionMask: NetworkWriter.attention_mask,
+    layers.RoPEAttention: NetworkWriter.attention,
+    layers.FeedForward: NetworkWriter.feed_forward,
+    layers.RoFormerBlock: NetworkWriter.block,
+    layers.Pooler: NetworkWriter.pooler,
+    layers.MaskedLMHead: NetworkWriter.masked_lm_head,
+    layers.ConditionalRandomField: NetworkWriter.crf,
+    layers.GlobalPointer: NetworkWriter.pointer,
+    layers.EfficientGlobalPointer: NetworkWriter.pointer,
+    ADD: NetworkWriter.add,
 }
-
-
-# === What is known ===
-
-
-def check_model(model: keras.Model) -> None:
-    """Raises ConfigurationError if a model computes something else than its graph."""
-    own_calls = {"__call__", "call"} & vars(model).keys() or {
-        vars(kind)[name]
-        for kind in type(model).__mro__
-        for name in ("__call__", "call")
-        if name in vars(kind)
-    } - GRAPH_CALLS
-    if own_calls or quirks.graph_nodes(model) is None:
-        raise _unknown(model, "which has a call of its own")
-
-
-def check_methods(model: Any, kind: type, names: tuple[str, ...]) -> None:
-    """Raises ConfigurationError unless these methods of a model are those of a class."""
-    for name in names:
-        if name in vars(model) or getattr(type(model), name) is not getattr(kind, name):
-            raise _unknown(model, f"which has a {name} of its own")
-
-
-def check_layer(layer: Any) -> None:
-    """Raises ConfigurationError unless a layer and those in it are in `WRITERS`.
-
-    They must have the very methods that were read when `WRITERS` was written, and no
-    attribute that it does not name; or write themselves.
-    """
-    kind = type(layer)
-    if isinstance(layer, layers.LinearRoPEAttention):
-        raise ConfigurationError(
-            "engines other than Keras need attention_type='softmax', got "
-            f"{layer.kind!r}",
-            hint=_WAY_OUT,
-        )
-    if getattr(layer, "quantization_mode", None) is not None:
-        raise ConfigurationError(
-            f"engines other than Keras take float weights, got {layer.name} in "
-            f"{layer.quantization_mode}",
-            hint=Hint("load the model as floats, and use {engine:'openvino-int8'}"),
-        )
-    replaced = {x for x in vars(layer) if callable(getattr(kind, x, None))}
-    if replaced - {"build", "quantize"}:
-        raise _unknown(layer, "whose methods were replaced")
-    if kind not in WRITERS:
-        if not vars(kind).keys() >= {"call", "write_network"}:
-            raise _unknown(layer)
-        return
-    if any(_methods(base) != _METHODS[base] for base in kind.__mro__):
-        raise _unknown(layer, "whose methods were replaced")
-    unknown = _unknown_attributes(layer, WRITERS[kind][1].split())
-    if unknown:
-        raise _unknown(layer, f"with {', '.join(sorted(unknown))}")
-    if isinstance(layer, keras.layers.Layer):
-        for child in quirks.child_layers(layer):
-            check_layer(child)
-
-
-def _unknown(layer, reason=""):
-    return ConfigurationError(
-        f"engines other than Keras do not know the layer {layer.name!r}, a "
-        f"{type(layer).__name__}{reason and ' '}{reason}",
-        hint=_WAY_OUT,
-    )
-
-
-def _methods(kind):
-    """The methods and properties that a class has itself."""
-    kinds = (property, classmethod, staticmethod)
-    return {k: v for k, v in vars(kind).items() if callable(v) or isinstance(v, kinds)}
-
-
-_METHODS = {base: _methods(base) for kind in WRITERS for base in kind.__mro__}
-# Endings of the names of attributes that matter in training alone.
-_OF_TRAINING = ("initializer", "regularizer", "constraint", "dropout")
-
-
-def _unknown_attributes(layer, known):
-    """Names of attributes that differ from their defaults and are not known."""
-    parameters: dict = {}
-    for kind in reversed(type(layer).__mro__):
-        if "__init__" in vars(kind) and not issubclass(keras.layers.Layer, kind):
-            parameters.update(inspect.signature(kind).parameters)
-    return {
-        name
-        for name, value in vars(layer).items()
-        if name not in (*_common_attributes(), *known)
-        and (name[0] != "_" or isinstance(value, keras.Variable | keras.layers.Layer))
-        and not name.endswith(_OF_TRAINING)
-        and not (name in parameters and _is_default(value, parameters[name].default))
-    }
-
-
-def _is_none(nested):
-    return all(x is None for x in keras.tree.flatten(nested))
-
-
-def _is_default(value, default):
-    return value is default or (type(value) is type(default) and value == default)
-
-
-@functools.cache
-def _common_attributes():
-    return frozenset(vars(keras.layers.Layer(name="layer")))
-
-
-@functools.cache
-def _activations(name):
-    """The functions that have one of the names of `activations` of graphs."""
-    exact = [keras.activations.gelu] if name == "gelu" else []
-    return [activation_from_name(name), *exact]
-
-
-def _takes_mask_of_inputs(layer, inputs, options):
-    """True if Keras calls a layer with a mask that an input of it carries."""
-    signature = inspect.signature(layer.call)
-    arguments = signature.bind_partial(*inputs, **options).arguments
-    if "mask" not in signature.parameters or arguments.get("mask") is not None:
-        return False
-    inputs = [x for call in quirks.calls_of(layer) for x in call.input_tensors]
-    return any(quirks.mask_of(x) is not None for x in inputs)
 
 
 # === Parts ===

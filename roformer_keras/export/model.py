@@ -12,7 +12,8 @@ import numpy as np
 
 from roformer_keras.checks import check_choice, check_flag, check_instance, check_path
 from roformer_keras.data.rows import padded
-from roformer_keras.engines.network import check_model, write_model
+from roformer_keras.engines.known import check_model
+from roformer_keras.engines.network import write_model
 from roformer_keras.engines.onnx_graph import OnnxGraph
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.errors import BackendError, ConfigurationError, Hint, OutputError

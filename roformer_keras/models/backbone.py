@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from roformer_keras.config import PERFORMERS, RoFormerConfig, config_from
-from roformer_keras.engines.network import check_methods
+from roformer_keras.engines.known import check_methods
 from roformer_keras.errors import ConfigurationError, Hint
 from roformer_keras.fast_model import FastModel
 from roformer_keras.layers import (

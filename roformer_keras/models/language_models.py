@@ -10,7 +10,8 @@ from roformer_keras.checks import check_integer, takes_other_names
 from roformer_keras.config import MODEL_FIELDS, RoFormerConfig
 from roformer_keras.data.cosines import pair_cosines
 from roformer_keras.data.rows import TOKENS_PER_BATCH
-from roformer_keras.engines.network import check_methods, write_language_model
+from roformer_keras.engines.known import check_methods
+from roformer_keras.engines.network import write_language_model
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation import generate as writing
 from roformer_keras.generation import paraphrase as paraphrasing

@@ -21,8 +21,9 @@ MASKS = {
     "a mask for each head": lambda: np.stack(
         [np.tri(LENGTH, dtype="bool"), np.ones((LENGTH, LENGTH), "bool")]
     ),
-    "a mask for each row": lambda: np.arange(LENGTH)[None, None, None]
-    <= np.array([20, 36])[:, None, None, None],
+    "a mask for each row": lambda: (
+        np.arange(LENGTH)[None, None, None] <= np.array([20, 36])[:, None, None, None]
+    ),
     "queries": lambda: (np.arange(LENGTH) % 3 > 0)[:, None],
 }
 

@@ -6,16 +6,10 @@ import keras
 import numpy as np
 import onnxruntime
 import pytest
+from tiny_models import TOKENIZER, UNILM, backbone, batch, draw_weights
 
 import roformer_keras
-from roformer_keras import (
-    RoFormerBackbone,
-    RoFormerCausalLM,
-    RoFormerConfig,
-    RoFormerMaskedLM,
-    RoFormerSim,
-    RoFormerTokenizer,
-)
+from roformer_keras import RoFormerCausalLM, RoFormerMaskedLM, RoFormerSim
 from roformer_keras.engines.network import write_model
 from roformer_keras.engines.onnx_graph import OnnxGraph
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
@@ -25,17 +19,6 @@ from roformer_keras.export.model import served_model
 from roformer_keras.registry import Pooling
 from roformer_keras.tasks import TASKS
 
-SIZES = {
-    "vocabulary_size": 60,
-    "num_layers": 2,
-    "num_heads": 2,
-    "hidden_dim": 16,
-    "intermediate_dim": 24,
-}
-TOKENIZER = RoFormerTokenizer(
-    ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(chr, range(0x4E00, 0x4E00 + 56))]
-)
-UNILM = {"attention": "unilm", "pooler_activation": "linear"}
 BACKBONES = {
     "plain": {},
     "pooler-nsp": {"pooler_activation": "tanh", "with_nsp": True},
@@ -87,28 +70,6 @@ def models():
         for options in OPTIONS.get(task.class_name, [{}]):
             kind = getattr(roformer_keras, task.class_name)
             yield f"{task.class_name} {options}", kind(backbone(), TOKENIZER, **options)
-
-
-def backbone(**fields):
-    return RoFormerBackbone(RoFormerConfig(**{**SIZES, **fields}))
-
-
-def draw_weights(model):
-    random = np.random.default_rng(3)
-    for weight in model.weights:
-        value = random.normal(size=weight.shape, scale=0.3)
-        weight.assign(value + 1 if weight.name == "gamma" else value)
-
-
-def batch():
-    """Rows of 9, 5, 2 and 1 tokens, with a second text and an id of padding inside."""
-    ids = np.random.default_rng(4).integers(1, 60, (4, 9)).astype("int32")
-    segments = np.zeros_like(ids)
-    segments[:, 4:] = 1
-    ids[0, 3] = 0
-    for row, length in enumerate((9, 5, 2, 1)):
-        ids[row, length:] = segments[row, length:] = 0
-    return {"token_ids": ids, "segment_ids": segments}
 
 
 def by_openvino(model, inputs):

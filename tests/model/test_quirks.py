@@ -75,6 +75,15 @@ def test_a_clone_takes_no_numbers(graph):
         )
 
 
+def test_classes_of_graphs_are_not_public():
+    functional, add = quirks.graph_classes()
+    x = keras.Input((2,))
+    assert type(quirks.maker_of(ops.add(x, x))) is add
+    assert type(keras.Model(x, ops.add(x, x))) is functional
+    for module in (keras, keras.ops, keras.layers, keras.models):
+        assert not is_public(module, functional) and not is_public(module, add)
+
+
 def test_a_graph_does_not_tell_its_calls(graph):
     shared = graph.layers[1]
     calls = quirks.calls_of(shared)
