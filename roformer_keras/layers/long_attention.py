@@ -105,6 +105,16 @@ def _dropped(x, factors):
     return x if factors is None else x * factors
 
 
+def _factors(weights, rate, seed, number):
+    """Dropout of the weights of a block, in TensorFlow."""
+    import tensorflow as tf
+
+    # A sum would be the seed of another block in the next step.
+    seeds = tf.random.fold_in(seed, number)
+    drawn = tf.random.stateless_uniform(tf.shape(weights), seeds)
+    return tf.cast(drawn >= rate, weights.dtype) / (1 - rate)
+
+
 def _in_blocks_of_jax(query, key, value, mask, rate, seed):
     import jax
     import jax.numpy as jnp
@@ -160,7 +170,6 @@ def _in_blocks(query, key, value, mask, rate, seed):
     length = sizes[2]
     count = tf.maximum(_BLOCK // tf.reduce_prod(sizes[:3]), _MIN_QUERIES)
     blocks = -(-length // count)
-    keep = tf.cast(1 / (1 - rate), query.dtype)
     sum_type = _sum_type(query)
 
     def part(x, number):
@@ -174,12 +183,7 @@ def _in_blocks(query, key, value, mask, rate, seed):
         if mask is not None:
             scores += part(mask, number)
         weights = tf.nn.softmax(scores)
-        if not rate:
-            return weights, None
-        # A sum would be the seed of another block in the next step.
-        seeds = tf.random.fold_in(seed, number)
-        drawn = tf.random.stateless_uniform(tf.shape(weights), seeds)
-        return weights, tf.cast(drawn >= rate, weights.dtype) * keep
+        return weights, _factors(weights, rate, seed, number) if rate else None
 
     @tf.custom_gradient
     def attend(query, key, value):
@@ -228,11 +232,8 @@ def _in_blocks(query, key, value, mask, rate, seed):
             )
             query_gradient = tf.transpose(by_block.concat(), (1, 2, 0, 3))
             query_gradient = tf.ensure_shape(query_gradient, query.shape)
-            return (
-                query_gradient,
-                tf.cast(key_gradient, key.dtype),
-                tf.cast(value_gradient, value.dtype),
-            )
+            sums = (key_gradient, key), (value_gradient, value)
+            return query_gradient, *(tf.cast(x, y.dtype) for x, y in sums)
 
         return joined, gradient
 
