@@ -225,14 +225,15 @@ def plain_labels(labels: Any) -> Any:
     """Labels of Arrow and `datasets` as a list; other containers unchanged.
 
     Raises:
-        ConfigurationError: they are a dict or a set, whose loop gives its keys.
+        ConfigurationError: they are a dict or a set, whose loop gives keys, or a str.
     """
-    if isinstance(labels, Mapping | Set):
+    if isinstance(labels, Mapping | Set | str):
         raise ConfigurationError(
             f"labels must be a list, got a {type(labels).__name__}: give its values as "
             "a list, in the order of the texts"
         )
-    if type(labels).__module__.startswith("datasets."):
+    is_column = type(labels).__module__.startswith("datasets.")
+    if is_column and hasattr(labels, "features"):
         return [with_names(label, labels.features) for label in labels]
     # Those that are masked become None.
     return labels.tolist() if isinstance(labels, np.ma.MaskedArray) else plain(labels)

@@ -214,6 +214,8 @@ def test_names_of_class_numbers_in_every_method(classifier, texts):
     logs = classifier.fit(dataset, validation_data=dataset, verbose=0).history
     assert [logs[name][0] for name in ("loss", "accuracy")] == pytest.approx(expected)
     assert logs["val_loss"] == pytest.approx(logs["loss"])
+    with pytest.raises(ConfigurationError, match="labels must be a list or another"):
+        classifier.labelled(texts, dataset.to_iterable_dataset()["label"])
     missing = datasets.Dataset.from_dict(
         {**columns, "label": [0, 1, -1, 0]}, datasets.Features(features)
     )
