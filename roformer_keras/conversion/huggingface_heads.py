@@ -110,7 +110,7 @@ def _read_chooser(fields, tensors, config):
 def _read_tagger(fields, tensors, config):
     head = _dense(tensors, "tags", config.hidden_dim)
     is_tagger = fields.get("architectures") == ["RoFormerForTokenClassification"]
-    tags = head and is_tagger and _names(fields, *head["tags/bias"].shape)
+    tags = head and is_tagger and label_names(fields, *head["tags/bias"].shape)
     if not tags:
         return None
     options, order = read_tags(tags)
@@ -143,7 +143,7 @@ def _read_classifier(fields, tensors, config):
     is_single = kind in (None, "single_label_classification") and count > 1
     if not is_multi and not is_single:
         return None
-    names = _names(fields, count)
+    names = label_names(fields, count)
     if names is None:
         warnings.warn(
             f"id2label must give each of {count} labels a name of its own, got "
@@ -185,7 +185,7 @@ def _bio_tags(labels):
     return ["O", *(f"{kind}-{label}" for label in labels for kind in "BI")]
 
 
-def _names(fields, count):
+def label_names(fields: Mapping, count: int) -> list[str] | None:
     """Names of the outputs by number: `LABEL_0` and so on without an `id2label`, as in
     Transformers; None if it does not give each a name of its own.
     """

@@ -5,7 +5,11 @@ from typing import Any
 
 from roformer_keras.conversion.convert import prepare, save
 from roformer_keras.conversion.huggingface_config import MAX_POSITIONS, write_config
-from roformer_keras.conversion.huggingface_heads import read_tags, write_task
+from roformer_keras.conversion.huggingface_heads import (
+    label_names,
+    read_tags,
+    write_task,
+)
 from roformer_keras.errors import ConfigurationError, ReferenceUnavailable
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json
@@ -82,9 +86,10 @@ class TransformersAnswers(LiveAnswers):
             job["fields"] = {"is_decoder": self._config.attention == "causal"}
         if case == "tags":
             config = read_json(Blob.of_file(self._folder / "config.json"))
-            labels = read_tags(config.get("id2label"))
-            assert labels is not None
-            job["order"] = labels[1]
+            # Transformers writes no names for two labels that have none.
+            names = label_names(config, len(config.get("id2label") or (0, 1)))
+            assert names is not None
+            job["order"] = read_tags(names)[1]
         return job
 
     def ask(self, reference: Any) -> None:
