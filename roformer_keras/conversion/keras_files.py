@@ -204,7 +204,19 @@ def _saved_model(serialized: dict, label: str) -> dict:
     if not is_task and name not in (*MODEL_FIELDS, "RoFormerSeq2Seq"):
         raise ConfigurationError(
             f"{label} holds a model of class {name!r:.60}, which must be one of "
-            f"{', '.join(MODEL_FIELDS)}, RoFormerSeq2Seq, or a task"
+            f"{', '.join(MODEL_FIELDS)}, RoFormerSeq2Seq, or a task",
+            hint="keras.models.load_model reads a class of yours from .keras, with the "
+            "class in custom_objects",
+        )
+    encoder = "roformer_keras>RoFormerBackbone"
+    if isinstance(backbone, dict) and (
+        backbone.get("registered_name", encoder) != encoder
+    ):
+        raise ConfigurationError(
+            f"{label}: backbone must be a RoFormerBackbone, got "
+            f"{backbone['registered_name']!r:.80}",
+            hint="keras.models.load_model reads a class of yours from .keras, with the "
+            "class in custom_objects",
         )
     if serialized.get("registered_name", f"roformer_keras>{name}") != (
         f"roformer_keras>{name}"

@@ -27,6 +27,7 @@ from roformer_keras.models.embedding import embed
 from roformer_keras.models.fill_mask import MaskCandidate, fill_mask
 from roformer_keras.models.initializers import initializer
 from roformer_keras.models.objective_data import ObjectiveReader
+from roformer_keras.models.paths import stored_name
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.search.rerank import rerank
@@ -70,7 +71,7 @@ class LanguageModel(PresetModel):
         **kwargs: Any,
     ):
         config = backbone.config
-        needed = MODEL_FIELDS[type(self).__name__]
+        needed = MODEL_FIELDS[stored_name(type(self))]
         allowed = (needed["attention"], *self.other_attention)
         if config.attention not in allowed:
             raise ConfigurationError(

@@ -4,6 +4,7 @@
 `keras.name_scope`, or of a layer whose `build` loads the model. Files lack these.
 """
 
+import inspect
 from collections.abc import Iterator
 
 import keras
@@ -52,6 +53,29 @@ def _below(part, path):
     """A path in a layer from the layer's name on; nothing if it is in another layer."""
     if part.path and path and f"{path}/".startswith(f"{part.path}/"):
         yield path[len(part.path) - len(part.name) :]
+
+
+def is_stored(cls: type) -> bool:
+    """True for a class of this package, by which presets name a model."""
+    return keras.saving.get_registered_name(cls) == f"roformer_keras>{cls.__name__}"
+
+
+def stored_name(cls: type) -> str:
+    """The name of the class of this package that a class is, or extends."""
+    return next(base.__name__ for base in cls.__mro__ if is_stored(base))
+
+
+def argument_names(cls: type) -> list[str]:
+    """The arguments of a constructor, with those that a user's class passes on."""
+    variable = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    names: list[str] = []
+    for base in cls.__mro__:
+        parameters = inspect.signature(base).parameters.values()
+        names += [each.name for each in parameters if each.kind not in variable]
+        passes_on = any(each.kind is each.VAR_KEYWORD for each in parameters)
+        if is_stored(base) or not passes_on:
+            break
+    return list(dict.fromkeys(names))
 
 
 def backbone_of(model):

@@ -17,6 +17,7 @@ from roformer_keras.data.datasets import check_container, is_ready
 from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.fast_model import FastModel
 from roformer_keras.models import lora
+from roformer_keras.models.paths import stored_name
 from roformer_keras.models.preset_files import (
     config_on_backbone,
     loaded_model,
@@ -273,9 +274,8 @@ class PresetModel(FastModel):
 
         Raises:
             CheckpointError: a tensor is missing, unexpected, mis-shaped or corrupt.
-            ConfigurationError: the source has other heads of attention, another
-                activation, attention pattern, rotation or other labels; or this model
-                is quantized.
+            ConfigurationError: this model is quantized, or the source has other heads
+                of attention, activation, attention pattern, rotation or labels.
             SourceError: there is no such source, or it cannot be used.
 
         Example:
@@ -324,7 +324,8 @@ class PresetModel(FastModel):
 
     def _weight_rows(self):
         """Rows of the weight table, one for each weight that a preset stores."""
-        return weight_table(self.config, model_heads(type(self).__name__, self.config))
+        heads = model_heads(stored_name(type(self)), self.config)
+        return weight_table(self.config, heads)
 
     # === Training ===
 

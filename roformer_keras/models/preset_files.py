@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import inspect
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -36,7 +35,13 @@ from roformer_keras.io.tensor import Tensor
 from roformer_keras.models.initializers import weights_to_be_loaded
 from roformer_keras.models.kept_tokens import KeptTokens
 from roformer_keras.models.lora import set_trainable_state, trainable_state
-from roformer_keras.models.paths import backbone_of, weights_by_path
+from roformer_keras.models.paths import (
+    argument_names,
+    backbone_of,
+    is_stored,
+    stored_name,
+    weights_by_path,
+)
 from roformer_keras.models.quantization import (
     quantization_state,
     quantized_layers,
@@ -99,12 +104,13 @@ def loaded_model(
     changes: dict[str, Any],
 ) -> Any:
     """`PresetModel.from_preset`; `tokens` are those to keep and to compound."""
-    names = changes.keys() & inspect.signature(cls.__init__).parameters.keys()
+    names = changes.keys() & set(argument_names(cls))
     options = {
         name: changes.pop(name) for name in names & {"output_activation", "max_length"}
     }
+    stored_class = stored_name(cls)
     with opened_checkpoint(source, config) as checkpoint:
-        if checkpoint.model == cls.__name__:
+        if checkpoint.model == stored_class:
             check_options(cls, checkpoint.model_options, checkpoint.label)
             options = {**checkpoint.model_options, **options}
             dtype = saved_dtype(checkpoint) if dtype is None else dtype
@@ -113,9 +119,9 @@ def loaded_model(
         if isinstance(config, RoFormerConfig):
             stored = checkpoint.config.replace(**changes)
         else:
-            stored = checkpoint.config_for(cls.__name__, **changes)
+            stored = checkpoint.config_for(stored_class, **changes)
         checkpoint = with_own_output(checkpoint, stored)
-        heads = model_heads(cls.__name__, stored)
+        heads = model_heads(stored_class, stored)
         if "num_layers" in changes:
             ignore = _with_dropped_layers(ignore, checkpoint, stored)
         rows = weights_to_read(checkpoint, stored, heads, ignore, initialize_heads)
@@ -163,8 +169,9 @@ def matched_weights(
     model: Any, checkpoint: Checkpoint, initialize_heads: bool, ignore: Sequence[str]
 ) -> list:
     """Pairs of a variable and its row of the weight table."""
-    config, stored = model.config, checkpoint.config_for(type(model).__name__)
-    heads = model_heads(type(model).__name__, config)
+    stored_class = stored_name(type(model))
+    config, stored = model.config, checkpoint.config_for(stored_class)
+    heads = model_heads(stored_class, config)
     ignore = _with_dropped_layers(ignore, checkpoint, config)
     rows = weights_to_read(checkpoint, config, heads, ignore, initialize_heads)
     own_fields = config.to_dict()
@@ -189,6 +196,14 @@ def write_preset(
     overwrite: bool,
 ) -> None:
     """`PresetModel.save_to_preset`."""
+    for part in (model, getattr(model, "backbone", model)):
+        if not is_stored(type(part)):
+            raise ConfigurationError(
+                "a preset holds classes of this package, and a class of yours may "
+                f"compute something else, got {type(part).__name__}",
+                hint="write the model by model.save('name.keras'), and read it by "
+                "keras.models.load_model with the class in custom_objects",
+            )
     # A folder in which only a tokenizer was saved waits for its model.
     waits = not (Path(folder) / "config.json").exists()
     saved = (Path(folder) / "tokenizer.json").is_file()
@@ -251,12 +266,8 @@ def take_tokenizer(config: dict, label: str) -> tuple[Sequence[str], dict] | Non
 
 def check_options(cls: type, saved: Mapping, label: str) -> None:
     """Raises ConfigurationError unless a class has these saved arguments."""
-    names = [
-        name
-        for name, one in inspect.signature(cls).parameters.items()
-        if name not in ("self", "backbone", "tokenizer", "config")
-        and one.kind is not one.VAR_KEYWORD
-    ]
+    others = ("backbone", "tokenizer", "config")
+    names = [name for name in argument_names(cls) if name not in others]
     with errors_at(label):
         check_names(cls.__name__, "option", saved, names)
 
@@ -318,7 +329,7 @@ def restore_training(model: Any, checkpoint: Checkpoint, name: str | None) -> No
         name: of the model, instead of the stored one.
     """
     file = checkpoint.keras_file
-    is_same = checkpoint.model == type(model).__name__ and not checkpoint.is_seq2seq
+    is_same = checkpoint.model == stored_name(type(model)) and not checkpoint.is_seq2seq
     if file is None or not is_same:
         return
     saved, built = (

@@ -29,7 +29,12 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.io.sources import TASK_WEIGHTS
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.models import RoFormerBackbone
-from roformer_keras.models.paths import layers_by_path, weights_by_path
+from roformer_keras.models.paths import (
+    argument_names,
+    layers_by_path,
+    stored_name,
+    weights_by_path,
+)
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.preset_files import (
     check_options,
@@ -54,10 +59,10 @@ def loaded_task(
     with opened_checkpoint(source, config) as checkpoint:
         if max_length is not None:
             options["max_length"] = max_length
-        names = inspect.signature(cls.__init__).parameters
+        names = argument_names(cls)
         _check_arguments(cls, names, options)
         arguments = {name: options.pop(name) for name in names if name in options}
-        is_saved = checkpoint.model == cls.__name__
+        is_saved = checkpoint.model == stored_name(cls)
         if is_saved:
             saved = checkpoint.model_options
             check_options(cls, saved, checkpoint.label)
@@ -87,7 +92,7 @@ def loaded_task(
 
 def _check_arguments(cls, names, options):
     """Raises ConfigurationError unless all have a place in a task or its backbone."""
-    own = [name for name in names if name not in ("self", "backbone", "kwargs")]
+    own = [name for name in names if name != "backbone"]
     places = (PresetModel.from_preset, RoFormerConfig)
     others = [name for place in places for name in inspect.signature(place).parameters]
     known = [name for name in (*own, *others) if name not in ("source", "changes")]
@@ -121,7 +126,7 @@ def _with_saved(cls, saved, arguments, label):
 
 def in_saved_order(cls: Any, checkpoint: Checkpoint, names: dict[str, Any]) -> dict:
     """The names in a file of labels; in the order of a saved head that has the same."""
-    saved = checkpoint.model_options if checkpoint.model == cls.__name__ else {}
+    saved = checkpoint.model_options if checkpoint.model == stored_name(cls) else {}
     return {
         field: saved[field]
         if set(plain_names(saved.get(field)) or ()) == set(plain_names(value) or ())
@@ -158,7 +163,7 @@ def matched_task(
 ) -> list:
     """Pairs of a variable of a task and its row of the weight table."""
     pairs = model.backbone._matched(checkpoint, initialize_heads, ignore)
-    if checkpoint.model != type(model).__name__:
+    if checkpoint.model != stored_name(type(model)):
         return pairs
     model.check_saved_options(checkpoint.model_options, checkpoint.label)
     return pairs + _matched_head(model, checkpoint, ignore)

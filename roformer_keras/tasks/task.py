@@ -1,6 +1,5 @@
 """The base of models that are fine-tuned: texts in, answers out."""
 
-import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -34,6 +33,7 @@ from roformer_keras.data.texts import as_texts, check_list, one_or_many, raw_row
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import run_model
 from roformer_keras.models import RoFormerBackbone
+from roformer_keras.models.paths import argument_names
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.preset_files import (
     restored_model,
@@ -260,11 +260,10 @@ class TextTask(PresetModel):
 
     def preset_options(self) -> dict[str, Any]:
         # An argument of the constructor is an attribute of the same name.
-        names = inspect.signature(type(self).__init__).parameters
         return {
             name: getattr(self, name)
-            for name in names
-            if name not in ("self", "backbone", "tokenizer", "kwargs")
+            for name in argument_names(type(self))
+            if name not in ("backbone", "tokenizer")
         }
 
     @classmethod
