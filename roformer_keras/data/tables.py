@@ -117,10 +117,12 @@ def text_columns(
     texts = [name for name in names if name != LABEL]
     if len(texts) in counts and 1 in (len(texts), len(counts)):
         return _single(texts, names)
+    is_sure = len(counts) == 1
+    others = "as many columns as a row has texts" if is_sure else "one column of texts"
     wanted = " or ".join(", ".join(text_names(count, has_choices)) for count in counts)
     raise ConfigurationError(
-        f"a table must have the columns {wanted}, or as many columns as a row has "
-        f"texts next to {LABEL!r}, got {', '.join(map(repr, names)) or 'none'}",
+        f"a table must have the columns {wanted}, or {others} next to {LABEL!r}, got "
+        f"{', '.join(map(repr, names)) or 'none'}",
         hint=Hint(
             "select or rename the columns of the texts; {fields} names them in training"
         ),
