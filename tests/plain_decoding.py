@@ -273,7 +273,7 @@ def beam(
             beam, token = divmod(int(index), scores.shape[1])
             total, text = scores[beam, token], [*live[beam][1], token]
             if length == limit or (token in stops and length >= minimum):
-                if rank < 2 * beams:
+                if rank < beams:
                     finished.append((total / length**penalty, text))
             elif len(going) < beams:
                 going.append((total, text))

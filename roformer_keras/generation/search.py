@@ -343,8 +343,8 @@ class _Beams:
         for rank, (score, beam, token) in enumerate(_largest(scores, count)):
             text = [*self._texts[beam], token]
             if self.max_left == 0 or (token in config.stop_ids and not too_short):
-                # What is less likely than two whole beams is no way to end.
-                if rank < 2 * beams:
+                # Only the first `beams` candidates may end, as in Transformers.
+                if rank < beams:
                     self._finish(score / length**config.length_penalty, text)
             elif len(texts) < beams:
                 texts.append(text)

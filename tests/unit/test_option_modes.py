@@ -81,7 +81,7 @@ PRETRAINING = (
     },
 )
 CORPUS = (CorpusSource, {"files": ["a.tsv"]}, [{}, {"holdout": 0.1}], {"group": "1"})
-# These have a rule of their own, or count always.
+# A check of several settings holds these, or they count always.
 ALWAYS = {
     FinetuningSettings: "task train source ignore valid test holdout fields format "
     "header encoding on_bad_row pairs options model max_length epochs batch_size "

@@ -246,22 +246,19 @@ def beam(
         ]
         ends = [ids[-1] in stop_ids and length >= min_length for ids, _ in candidates]
         # Rounding could move a stop token across the cut.
-        cut = 2 * num_beams
+        cut = num_beams
         if ends[cut - 1] or ends[cut]:
             margin = min(margin, candidates[cut - 1][1] - candidates[cut][1])
-        unfinished = []
         for (ids, score), end in zip(candidates[:cut], ends[:cut], strict=True):
             if end:
                 finished.append((ids, score / step**length_penalty))
-            else:
-                unfinished.append((ids, score))
-        if len(unfinished) < num_beams:
+        others = [c for c, end in zip(candidates, ends, strict=True) if not end]
+        if len(others) < num_beams:
             # Implementations differ in how many beams they continue with.
             return [], [], 0.0, None
-        others = [c for c, end in zip(candidates, ends, strict=True) if not end]
         if len(others) > num_beams:
             margin = min(margin, others[num_beams - 1][1] - others[num_beams][1])
-        live = unfinished[:num_beams]
+        live = others[:num_beams]
         if margin < MARGIN:
             return [], [], margin, None
     finished += [(ids, score / step**length_penalty) for ids, score in live]
