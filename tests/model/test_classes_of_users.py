@@ -74,7 +74,7 @@ def test_a_preset_of_its_base_is_read_with_the_head(name, tmp_path):
 
 
 class Weighted(roformer_keras.RoFormerTextClassifier):
-    """A task with an argument of its own, which passes on the others."""
+    """A task that adds an argument, and passes on the others."""
 
     def __init__(self, *args, scale=1.0, **kwargs):
         super().__init__(*args, **kwargs)
