@@ -92,10 +92,10 @@ def loaded_task(
 
 def _check_arguments(cls, names, options):
     """Raises ConfigurationError unless all have a place in a task or its backbone."""
-    arguments = [name for name in names if name != "backbone"]
+    head = [name for name in names if name != "backbone"]
     places = (PresetModel.from_preset, RoFormerConfig)
     others = [name for place in places for name in inspect.signature(place).parameters]
-    known = [name for name in (*arguments, *others) if name not in ("source", "changes")]
+    known = [name for name in (*head, *others) if name not in ("source", "changes")]
     check_names(cls.__name__, "argument", options, dict.fromkeys(known))
 
 
