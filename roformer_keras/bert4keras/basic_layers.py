@@ -8,6 +8,7 @@ from keras import ops
 from roformer_keras.bert4keras.keras2_layers import (
     MERGES,
     NodeTensors,
+    concatenate_masks,
     hide_positions,
     join_masks,
 )
@@ -61,9 +62,18 @@ class GlobalMaxPooling1D(NodeTensors, keras.layers.GlobalMaxPooling1D):
         return None
 
 
+@_serializable
+class Concatenate(NodeTensors, keras.layers.Concatenate):
+    """Branches next to each other, with the masks of Keras 2."""
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        return concatenate_masks(self, inputs, mask)
+
+
 # Name of a layer of Keras -> the one with the masks of Keras 2.
 MASKED = {name: _with_joined_masks(name) for name in MERGES if name != "Add"} | {
     "Add": Add,
+    "Concatenate": Concatenate,
     "GlobalMaxPooling1D": GlobalMaxPooling1D,
 }
 

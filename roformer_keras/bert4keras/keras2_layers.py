@@ -24,8 +24,29 @@ def as_keras(cls: type, base: type) -> type:
     return cls
 
 
+_OLD_ORDER = ("name", "shape", "dtype", "initializer", "regularizer", "trainable")
+
+
+def _shapes(tensors):
+    if isinstance(tensors, list):
+        return [tuple(tensor.shape) for tensor in tensors]
+    return tuple(tensors.shape)
+
+
 class NodeTensors(_Layer):
     """A mixin of layers that tell the tensors of their calls."""
+
+    def __init__(self, *args: Any, **options: Any):
+        from roformer_keras.bert4keras import backend
+
+        names = ("gelu_erf", "gelu_tanh")
+        args = tuple(
+            getattr(backend, x) if isinstance(x, str) and x in names else x
+            for x in args
+        )
+        if options.get("activation") in names:
+            options["activation"] = getattr(backend, options["activation"])
+        super().__init__(*args, **options)
 
     def get_input_at(self, node_index: int) -> Any:
         """The symbolic input of the layer's call of a number."""
@@ -34,6 +55,23 @@ class NodeTensors(_Layer):
     def get_output_at(self, node_index: int) -> Any:
         """The symbolic output of the layer's call of a number."""
         return self._tensors_at(node_index, "output_tensors")
+
+    @property
+    def input_shape(self) -> Any:
+        """The shape of the layer's input, or a list of shapes."""
+        return _shapes(self.get_input_at(0))
+
+    @property
+    def output_shape(self) -> Any:
+        """The shape of the layer's output, or a list of shapes."""
+        return _shapes(self.get_output_at(0))
+
+    def add_weight(self, *args: Any, **options: Any) -> Any:
+        """As in Keras, also with the name first."""
+        if args and isinstance(args[0], str):
+            options |= zip(_OLD_ORDER, args, strict=False)
+            args = ()
+        return super().add_weight(*args, **options)
 
     def _tensors_at(self, node_index, name):
         nodes = quirks.calls_of(self)
@@ -60,6 +98,21 @@ def join_masks(masks: Any) -> Any:
     for mask in given_masks[1:]:
         joined = ops.logical_and(joined, mask)
     return joined
+
+
+def concatenate_masks(layer: Any, inputs: Any, mask: Any = None) -> Any:
+    """The mask of a concatenation, in which a branch without a mask is visible.
+
+    A position of joined features is visible if all branches are. Keras 3 asks for any.
+    """
+    if mask is None or all(one is None for one in mask):
+        return None
+    visible = [ops.ones_like(x, "bool") for x in inputs]
+    visible = [
+        ones if one is None else ops.logical_and(ones, ops.expand_dims(one, -1))
+        for ones, one in zip(visible, mask, strict=True)
+    ]
+    return ops.all(ops.concatenate(visible, axis=layer.axis), axis=-1)
 
 
 def hide_positions(pooling: keras.layers.Layer, inputs: Any, mask: Any = None) -> Any:
@@ -97,6 +150,13 @@ def _joins_masks(self, inputs, mask=None):
     return join_masks(masks)
 
 
+def _concatenates_masks(self, inputs, mask=None):
+    masks = list(mask or ())
+    if any(one is not masks[0] for one in masks):
+        _become(self, "Concatenate")
+    return concatenate_masks(self, inputs, mask)
+
+
 def _pool_visible(self, inputs, **mask):
     # A mask is no named argument of Keras's, which would be saved with the model.
     pool = keras.layers.GlobalMaxPooling1D.call
@@ -118,6 +178,7 @@ MERGES = ("Add", "Average", "Maximum", "Minimum", "Multiply", "Subtract")
 # Layer -> its methods that differ.
 DIFFERENT: dict[str, dict[str, Callable]] = {
     **{name: {"compute_mask": _joins_masks} for name in MERGES},
+    "Concatenate": {"compute_mask": _concatenates_masks},
     "GlobalMaxPooling1D": {"call": _pool_visible, "compute_mask": _drop_mask},
     "Lambda": {"__init__": _initialize_lambda},
 }

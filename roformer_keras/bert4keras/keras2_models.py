@@ -222,6 +222,23 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch, _Model):
         """As in Keras, and for a function of lists, see `train_functions`."""
         return train_functions.of_batches(self, super().make_train_function, force)
 
+    def add_loss(self, loss: Any, *args: Any, **options: Any) -> None:
+        """As in Keras, of values.
+
+        Raises:
+            ConfigurationError: the loss is a symbolic tensor.
+        """
+        _refuse_symbolic("add_loss", loss)
+        super().add_loss(loss)
+
+    def add_metric(self, value: Any, *args: Any, **options: Any) -> None:
+        """Refuses metrics of a model, which Keras 3 does not have."""
+        _refuse_symbolic("add_metric", value)
+        raise ConfigurationError(
+            "a model of Keras 3 has no add_metric",
+            hint="give the metric to compile(metrics=)",
+        )
+
     # === Files ===
 
     def save_weights(
@@ -318,14 +335,44 @@ class Model(ScriptModel, keras.Model):
                 _make_functional(type(self))
             args, kwargs = _with_single_output(args, kwargs)
         super().__init__(*args, **kwargs)
+        if isinstance(self, _Functional):
+            _build_parts(self)
 
 
 class Functional(Model, _Functional):
     """Class of `Model(inputs, outputs)`."""
 
+    input_shape, output_shape = _Functional.input_shape, _Functional.output_shape
+
 
 class Sequential(ScriptModel, keras.Sequential):
     """`keras.Sequential` with the methods of Keras 2."""
+
+    input_shape = keras.Sequential.input_shape
+    output_shape = keras.Sequential.output_shape
+
+
+def _build_parts(model):
+    """Builds layers that a layer makes in `build`, so that they have weights to save.
+
+    Keras calls no layer that has a `compute_output_shape`, until a batch comes.
+    """
+    for layer in model.layers:
+        nodes = quirks.calls_of(layer)
+        if nodes and not all(part.built for part in quirks.nested_layers(layer)):
+            arguments = nodes[0].arguments
+            keras.Operation.compute_output_spec(
+                layer, *arguments.args, **arguments.kwargs
+            )
+
+
+def _refuse_symbolic(method, value):
+    if any(map(keras.utils.is_keras_tensor, keras.tree.flatten(value))):
+        raise ConfigurationError(
+            f"model.{method} takes no symbolic tensor in Keras 3",
+            hint="subclass roformer_keras.bert4keras.layers.Loss, whose compute_loss "
+            "gets the tensors, returns the loss and may call self.add_metric",
+        )
 
 
 def _copied(metric):

@@ -1,7 +1,8 @@
 """The base of bert4keras's models: layers by name, and weights by layer."""
 
+import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras as keras3
@@ -10,12 +11,30 @@ from keras import ops
 
 from roformer_keras.bert4keras.block_layers import MultiHeadAttention
 from roformer_keras.bert4keras.keras2 import keras
+from roformer_keras.bert4keras.keras2_layers import as_keras
 from roformer_keras.conversion.reader import opened_bundle
 from roformer_keras.errors import CheckpointError, ConfigurationError, printable
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.tensor_bundle import write_shard
 from roformer_keras.models.initializers import TruncatedNormal
 from roformer_keras.models.kept_tokens import KeptTokens
+
+
+class _DrawnBy(keras3.initializers.TruncatedNormal):
+    """A method of a script as an initializer, which is saved as one of Keras."""
+
+    def __init__(self, draw: Callable):
+        super().__init__()
+        self._draw = draw
+
+    def __call__(self, shape: Any, dtype: Any = None) -> Any:
+        return self._draw(shape, dtype)
+
+    def clone(self) -> "_DrawnBy":
+        return self
+
+
+as_keras(_DrawnBy, keras3.initializers.TruncatedNormal)
 
 
 class Transformer:
@@ -214,6 +233,12 @@ class Transformer:
             return keras.layers.Input(
                 **{**kwargs, "name": self.prefixed(kwargs["name"])}
             )
+        kwargs = {
+            key: _DrawnBy(value)
+            if key.endswith("initializer") and inspect.isroutine(value)
+            else value
+            for key, value in kwargs.items()
+        }
         is_attention = layer is MultiHeadAttention
         if is_attention and self.residual_attention_scores:
             kwargs["return_attention_scores"] = True

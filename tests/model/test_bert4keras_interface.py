@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from common import CHARACTER, ROOT
 from finetuning_cases import GOOD, ONE_BLOCK
+from keras import ops
 
 from roformer_keras.bert4keras import backend, layers
 from roformer_keras.bert4keras.backend import K, keras
@@ -83,6 +84,71 @@ def test_layers_of_scripts_in_a_graph():
     np.testing.assert_allclose(slopes, 3 * x**2)
 
 
+class Pooling(keras.layers.Layer):
+    """A pooling layer of a script, which makes a layer in `build`."""
+
+    def build(self, input_shape):
+        self.scores = keras.layers.Dense(1, name="scores")
+        self.scale = self.add_weight("scale", (1,), initializer="ones")
+
+    def call(self, inputs, mask=None):
+        weights = ops.softmax(self.scores(inputs) * self.scale, axis=1)
+        return ops.sum(inputs * weights, axis=1)
+
+    def compute_mask(self, inputs, mask=None):
+        return None
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[-1])
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_layers_that_build_makes_have_weights_before_a_batch(tmp_path, by_name):
+    def make():
+        x = keras.Input((4, 3))
+        return keras.Model(x, Pooling(name="pooling")(x))
+
+    saved, loaded = make(), make()
+    assert len(saved.weights) == 3
+    saved.save_weights(str(tmp_path / "x.weights"))
+    loaded.load_weights(str(tmp_path / "x.weights"), by_name=by_name)
+    for one, other in zip(saved.weights, loaded.weights, strict=True):
+        np.testing.assert_array_equal(K.eval(one), K.eval(other))
+
+
+def test_layers_and_models_tell_their_shapes():
+    x = keras.Input((4, 3))
+    dense = keras.layers.Dense(2)
+    model = keras.Model(x, dense(x))
+    assert (dense.input_shape, dense.output_shape) == ((None, 4, 3), (None, 4, 2))
+    assert (model.input_shape, model.output_shape) == ((None, 4, 3), (None, 4, 2))
+    both = keras.layers.Add()
+    both([model.output, model.output])
+    assert both.input_shape == [(None, 4, 2)] * 2
+    sequential = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    assert sequential.output_shape == (None, 2)
+
+
+@pytest.mark.parametrize("method", ["add_loss", "add_metric"])
+def test_symbolic_losses_and_metrics_are_refused_with_the_way_out(method):
+    x = keras.Input((3,))
+    model = keras.Model(x, keras.layers.Dense(2)(x))
+    with pytest.raises(ConfigurationError, match=f"model.{method} takes no symbolic"):
+        getattr(model, method)(ops.mean(model.output))
+
+
+@pytest.mark.parametrize("name", ["gelu_tanh", "gelu_erf"])
+def test_activations_of_bert4keras_have_names(name):
+    x = np.linspace(-2, 2, 5, dtype="float32")
+    expected = K.eval(getattr(backend, name)(x))
+    for layer in (
+        keras.layers.Dense(5, name, kernel_initializer="identity"),
+        keras.layers.Dense(5, activation=name, kernel_initializer="identity"),
+        keras.layers.Activation(name),
+    ):
+        np.testing.assert_allclose(K.eval(layer(x[None]))[0], expected, atol=1e-6)
+
+
 def test_functions_of_symbolic_tensors():
     inputs = keras.Input((2,))
     hidden = keras.layers.Dense(3)(inputs)
@@ -123,6 +189,24 @@ def test_masks_are_joined_as_in_keras_2():
         pooled = keras.layers.GlobalMaxPooling1D()(merge()([masked, plain]))
         model = keras.Model(ids, pooled)
         np.testing.assert_allclose(model(wide), model(narrow), 1e-6)
+
+
+@pytest.mark.parametrize("axis", [-1, 1])
+@pytest.mark.parametrize("masked", [(True, False), (False, True), (True, True)])
+def test_a_concatenation_hides_what_one_branch_hides(axis, masked):
+    """Keras 2 joins the masks of features, and puts those of positions together."""
+    ids = keras.Input((4,))
+    embeddings = [layers.Embedding(5, 3, mask_zero=mask) for mask in masked]
+    x = keras.layers.Concatenate(axis=axis)([layer(ids) for layer in embeddings])
+    model = keras.Model(ids, keras.layers.GlobalAveragePooling1D()(x))
+    rows = np.array([[1, 2, 0, 0]])
+    first, second = (np.array(x.weights[0])[rows[0]] for x in embeddings)
+    if axis == -1:
+        expected = np.concatenate([first[:2].mean(0), second[:2].mean(0)])
+    else:
+        ends = [2 if mask else 4 for mask in masked]
+        expected = np.concatenate([first[: ends[0]], second[: ends[1]]]).mean(0)
+    np.testing.assert_allclose(K.eval(model(rows))[0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", [*MERGES, "GlobalMaxPooling1D"])
