@@ -1,6 +1,5 @@
 """Texts in and lines out: what the commands about texts share."""
 
-import itertools
 import json
 import os
 import sys
@@ -65,16 +64,12 @@ def read_rows(
             f"--fields must name {count} column{'s' * (count > 1)}, got "
             f"{', '.join(fields)}"
         )
-    is_stated = fields or format or layout.get("header")
-    if count > 1 or is_stated or files.is_table(path):
-        table = files.read_table(path, count, labelled=False, **layout)
-        return number_rows(path, table.texts, table.lines, format)
-    lines = files.read_lines(path, layout["encoding"])
-    rows = [(line.removesuffix("\n").removesuffix("\r"),) for _, line in lines]
-    if not rows:
+    lines = files.read_texts(path, count, layout)
+    if not lines:
         raise SourceError(f"{files.place(1, path)} must be a text, got no line")
-    inputs = number_rows(path, rows, itertools.count(1))
-    if not keeps_blank:
+    where = files.name_places(path, format)
+    inputs = [(where(line), row) for line, row in lines]
+    if count == 1 and not keeps_blank:
         check_inputs(inputs, lambda row: as_texts([row], (1,)))
     return inputs
 

@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from roformer_keras.verbs.verb import Verb
 
 # The tables of flags of these commands, see `cli.main`.
-TABLES = {"ray": "roformer_keras.distributed.options.RayOptions"}
-# Rows without an answer that are shown at the end.
-_SHOWN = 3
+TABLES = {"ray": "roformer_keras.distributed.files.RayOptions"}
 
 
 class VerbCommand:
@@ -192,45 +190,25 @@ class VerbCommand:
         """
         if not self._on_ray:
             return False
-        from roformer_keras.distributed.job import FolderJob
-        from roformer_keras.distributed.options import RayOptions
-        from roformer_keras.progress import progress_bar
+        from roformer_keras.distributed.files import RayOptions, answer_files
 
-        stated = {name: value for name, value in self.layout.items() if value}
-        format, fields = stated.pop("format", None), self.verb.fields
-        settings, output = RayOptions(**{**stated, **self._ray}), self._output
-        if file is None or file == "-" or texts is not None or output == "-":
+        if file is None or file == "-" or texts is not None or self._output == "-":
             raise ConfigurationError(
                 "--engine ray reads files and writes a folder: give both, as in "
                 "FILES --output FOLDER"
             )
-        if settings.fields and fields and len(settings.fields) != len(fields):
-            raise ConfigurationError(
-                f"--fields must name {len(fields)} columns, got "
-                f"{', '.join(settings.fields)}"
-            )
-        job = FolderJob(
-            self.verb, file, output, settings, format=format, overwrite=self.overwrite
+        bad = answer_files(
+            self.verb,
+            file,
+            self._output,
+            RayOptions(**self._ray),
+            self.layout,
+            overwrite=self.overwrite,
+            show_progress=shows_progress(self.quiet),
         )
-        with job:
-            self._remark_resumed(job.rows_done, job.rows)
-            show = shows_progress(self.quiet)
-            with (
-                _kept(lambda: job.rows_done, job.rows, output),
-                progress_bar(show, total=job.rows, initial=job.rows_done) as bar,
-            ):
-                for result in job.run():
-                    bar.update(result["rows"])
-                    interrupts.check()
-                interrupts.check()
-                bad = job.bad_rows()
-                job.finish(len(bad))
         if bad and not self.quiet:
-            remark(f"{len(bad)} of {job.rows} have no answer; {output} lists them:")
-            shown = [f"{one['place']}: {one['error']}" for one in bad[:_SHOWN]]
-            for line in [*shown, *["..."] * (len(bad) > _SHOWN)]:
-                remark(f"  {line}")
-        print(output)
+            remark(f"{bad} rows have no answer; the column error says why")
+        print(self._output)
         return True
 
     def _remark_resumed(self, done, count):

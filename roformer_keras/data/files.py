@@ -28,7 +28,7 @@ name, and no key of an object, comes twice.
 
 import os
 import typing
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -416,6 +416,31 @@ def _as_text(value, line, where):
 
 
 # === Rows and objects ===
+
+
+def read_texts(
+    path: str,
+    count: int,
+    layout: Mapping[str, Any],
+    skipped: list[tuple[int, str]] | None = None,
+) -> list[tuple[int, tuple]]:
+    """Pairs of a line and its texts, of a file without labels.
+
+    Single texts are lines, which may be blank, unless the file is a table by its name
+    or by the layout.
+
+    Args:
+        layout: arguments of `read_table` by name.
+        skipped: as in `read_table`.
+    """
+    is_stated = any(layout.get(name) for name in ("fields", "format", "header"))
+    if count > 1 or is_stated or is_table(path):
+        table = read_table(path, count, labelled=False, skipped=skipped, **layout)
+        return list(zip(table.lines, table.texts, strict=True))
+    return [
+        (line, (text.removesuffix("\n").removesuffix("\r"),))
+        for line, text in read_lines(path, layout.get("encoding", UTF_8))
+    ]
 
 
 def name_places(path: str, format: str | None = None) -> Callable[[int], str]:

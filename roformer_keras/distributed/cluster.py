@@ -23,7 +23,7 @@ _SHARED_GPU = {
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
 }
-# Texts do not pass through Ray: workers read and write them.
+# Blocks of rows on their way; Ray writes more to the disk.
 _STORE_BYTES = 2 * 10**8
 # Seconds for which a Ray may take to accept a connection.
 _PATIENCE = 5
@@ -85,12 +85,14 @@ def ray_of(
     num_workers: int,
     cpus_per_worker: int,
     gpus_per_worker: float = 0,
+    spare: int = 0,
 ) -> Iterator:
     """Joins a Ray, or starts one of this machine, until the block ends.
 
     Args:
         address: as `ray.init` takes it; None to start one.
-        num_workers, cpus_per_worker, gpus_per_worker: that it must have room for.
+        num_workers, cpus_per_worker, gpus_per_worker, spare: that it must have room
+            for, as in `check_resources`.
 
     Raises:
         ConfigurationError: Ray is not installed, does not start, or is too small.
@@ -106,7 +108,7 @@ def ray_of(
         # A variable such as RAY_ADDRESS does not choose another one.
         options |= {
             "address": "local",
-            "num_cpus": max(available_cores(), num_workers * cpus_per_worker),
+            "num_cpus": max(available_cores(), num_workers * cpus_per_worker + spare),
             "include_dashboard": False,
             "object_store_memory": _STORE_BYTES,
             "runtime_env": {
@@ -122,7 +124,7 @@ def ray_of(
         what = "start Ray" if address is None else f"join the Ray at {address}"
         raise ConfigurationError(f"cannot {what}: {one_line(error)}") from error
     try:
-        check_resources(num_workers, cpus_per_worker, gpus_per_worker)
+        check_resources(num_workers, cpus_per_worker, gpus_per_worker, spare)
         yield ray
     finally:
         ray.shutdown()

@@ -208,6 +208,7 @@ def map_texts(
     on_bad_row: str = "report",
     batch_rows: int | None = None,
     number_field: str | None = None,
+    error_field: str | None = None,
 ) -> Any:
     """Answers the texts of a dataset, with one model in each worker process.
 
@@ -222,6 +223,8 @@ def map_texts(
         batch_rows: int. Rows that a worker is given together, and sorts by length
             (default: 2048; of `generate` 256, of `paraphrase` 16).
         number_field: name of the column of the numbers of rows, or None.
+        error_field: name of the column that says which rows cannot be answered, or
+            None.
 
     Raises:
         ConfigurationError: Ray is not installed, an argument breaks its rule, or the
@@ -250,7 +253,7 @@ def map_texts(
     check_resources(num_workers, cpus_per_worker, gpus_per_worker, spare=1)
     return dataset.map_batches(
         Worker,
-        fn_constructor_args=(verb, fields, on_bad_row, number_field),
+        fn_constructor_args=(verb, fields, on_bad_row, number_field, error_field),
         batch_size=batch_rows,
         batch_format="pyarrow",
         compute=ray.ActorPoolStrategy(size=num_workers),

@@ -123,6 +123,7 @@ class Worker:
         on_bad_row: `"report"` keeps a row that cannot be answered, with null answers
             and the reason in the column `error`; `"error"` ends the job.
         number_field: name of the column of the numbers of rows, or None.
+        error_field: name of the column with reasons that are known already, or None.
     """
 
     def __init__(
@@ -131,19 +132,26 @@ class Worker:
         fields: Sequence[str],
         on_bad_row: str = "report",
         number_field: str | None = None,
+        error_field: str | None = None,
     ):
         check_choice("on_bad_row", on_bad_row, ON_BAD_ROW)
         self._on_bad_row, self._number_field = on_bad_row, number_field
+        self._error_field = error_field
         self._answerer = Answerer(verb, fields)
 
     def __call__(self, table: Any) -> Any:
         """The table with columns of answers and the column `error`."""
+        problems: dict[int, str] = {}
+        if self._error_field is not None:
+            known = enumerate(table.column(self._error_field).to_pylist())
+            problems = {at: reason for at, reason in known if reason is not None}
+            table = table.drop_columns([self._error_field])
         self._answerer.check_columns(table.column_names)
         numbers: Sequence[int] = range(table.num_rows)
         if self._number_field is not None:
             numbers = self._numbers(table)
         columns = [table.column(name).to_pylist() for name in self._answerer.fields]
-        answers, reasons = self._answerer.answer(columns, numbers)
+        answers, reasons = self._answerer.answer(columns, numbers, problems)
         if self._on_bad_row == "error":
             for number, reason in zip(numbers, reasons, strict=True):
                 if reason is not None:
@@ -195,6 +203,7 @@ def _arrow_type(name, values):
         ),
         "outputs": structs([("text", string), ("score", number)]),
         "masks": pyarrow.list_(structs(mask)),
+        "results": structs([("text", string), ("score", number), ("row", integer)]),
     }
     if name == "probabilities":
         return pyarrow.struct([(label, number) for label in values[0]])

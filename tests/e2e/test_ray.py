@@ -102,9 +102,11 @@ def test_a_command_joins_a_running_ray(tmp_path):
     address = ray.get_runtime_context().gcs_address
     file = write_lines(tmp_path / "a.txt", ["今天天气不错", "我爱北京"])
     words = ["--source", CHARACTER, "--engine", "ray", "--address", address]
+    words += ["--num-workers", "2"]
     output_of("-m", "roformer_keras", "embed", file, "-o", tmp_path / "out", *words)
-    (part,) = (tmp_path / "out").glob("part-*")
-    rows = json_lines(part.read_text(encoding="utf-8"))
+    paths = sorted((tmp_path / "out").iterdir())
+    rows = [row for path in paths for row in json_lines(path.read_text("utf-8"))]
+    assert [row["text"] for row in rows] == ["今天天气不错", "我爱北京"]
     assert [len(row["vector"]) for row in rows] == [32, 32]
 
 

@@ -36,10 +36,10 @@ LINES = "config output overwrite quiet source text vocabulary"
 OPTIMIZER = "beta-1 beta-2 clip-norm ema epsilon optimizer weight-decay"
 RAY = (
     "address cpus-per-worker engine gpus-per-worker num-workers "
-    "encoding header on-bad-row output-format piece-rows"
+    "on-bad-row output-format"
 )
 # Texts that are written have --batch-size.
-READS = f"{RAY} batch-tokens worker-engine"
+READS = f"{RAY} batch-tokens encoding header worker-engine"
 FLAGS = {
     "completion": "",
     "convert": "config dtype format ignore model overwrite private quiet vocabulary",
@@ -50,8 +50,8 @@ FLAGS = {
     "num-beams output encoding format header on-bad-row overwrite quiet tokenize",
     "export": "calibration-texts config format generator int8 json overwrite "
     "vocabulary",
-    "fill-mask": f"{READS} config fields json output overwrite quiet source top-k "
-    "vocabulary",
+    "fill-mask": f"{RAY} batch-tokens config encoding json output overwrite quiet "
+    "source top-k vocabulary worker-engine",
     "finetune": f"{OPTIMIZER} accumulation adversarial-epsilon batch-size "
     "class-weights config coordinator crf dropout dtype encoding epochs fields "
     "format header "
@@ -64,7 +64,7 @@ FLAGS = {
     "no-pairs num-processes objective on-bad-row output overwrite pairs patience "
     "head-activation pooling process-id quiet "
     "r-drop schedule seed source test train valid warmup-ratio",
-    "generate": f"{LINES} {RAY} batch-size fields length-penalty max-length "
+    "generate": f"{LINES} {RAY} batch-size encoding length-penalty max-length "
     "max-new-tokens method min-length min-new-tokens model num-beams "
     "no-repeat-ngram-size num-return-sequences repetition-penalty seed stop "
     "temperature top-k top-p unilm worker-engine",
@@ -72,7 +72,7 @@ FLAGS = {
     "max-length output overwrite quiet source vocabulary",
     "inspect": "config json tensors vocabulary",
     "list": "json",
-    "paraphrase": f"{LINES} {RAY} batch-size fields k masked-positions max-length "
+    "paraphrase": f"{LINES} {RAY} batch-size encoding k masked-positions max-length "
     "max-new-tokens n no-repeat-ngram-size repetition-penalty seed temperature top-k "
     "top-p worker-engine",
     "port": "output overwrite",

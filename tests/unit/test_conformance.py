@@ -21,7 +21,7 @@ from roformer_keras import convert
 from roformer_keras.cli.texts import read_rows
 from roformer_keras.conversion.reader import read_tokenizer
 from roformer_keras.data.files import read_records, read_table
-from roformer_keras.distributed.inputs import Reader, find_inputs, index_inputs
+from roformer_keras.distributed.files import _rows_of
 from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.io.budget import MAX_ROW
 from roformer_keras.io.json_file import MAX_DEPTH
@@ -69,16 +69,8 @@ def records(path, kind):
 
 def pieces(path, kind):
     """As a job on Ray reads it."""
-    inputs, found = index_inputs(find_inputs(path), 100)
-    rows = [Reader(inputs, ("text",)).read(piece) for piece in found]
-    problems = [problem for part in rows for problem in part.problems.values()]
-    texts = [text for part in rows for text in part.column("text")]
-    if None in texts and not problems:
-        # A verb refuses the row.
-        problems = ["the row must have text"]
-    if problems:
-        raise SourceError(problems[0])
-    return texts
+    item, layout = {"file": str(path), "at": 0}, {"fields": ("text",)}
+    return [row["text"] for row in _rows_of(item, ("text",), layout, "error")]
 
 
 READERS = {

@@ -14,8 +14,6 @@ from table_bombs import BOMBS, WORK
 
 from roformer_keras.data import arrow, lines
 from roformer_keras.data.files import read_records, read_table
-from roformer_keras.distributed import inputs
-from roformer_keras.distributed.inputs import Reader, find_inputs, index_inputs
 from roformer_keras.errors import SourceError
 from roformer_keras.io import budget
 
@@ -32,13 +30,6 @@ def test_a_small_file_becomes_no_large_one(name, tmp_path, monkeypatch):
     with pytest.raises(SourceError, match=REFUSED) as error:
         read_table(tmp_path / file, **options)
     assert file in str(error.value)
-
-
-def read_pieces(folder):
-    """As a job on Ray reads the files of a folder."""
-    found, pieces = index_inputs(find_inputs(folder), 100)
-    for piece in pieces:
-        Reader(found, ["text"]).read(piece)
 
 
 @pytest.mark.parametrize("name", WORK)
@@ -68,32 +59,9 @@ def test_the_end_of_a_parquet_file_may_lie(name, tmp_path, monkeypatch):
     file, options, write = BOMBS[name]
     monkeypatch.setattr(budget, "EXEMPT", 2**16)
     monkeypatch.setattr(arrow, "declared_size", lambda *_: 0)
-    monkeypatch.setattr(inputs, "declared_size", lambda *_: 0)
     write(tmp_path / file, 2**22)
     with pytest.raises(SourceError, match=REFUSED):
         read_table(tmp_path / file, 1, labelled=False, **options)
-    with pytest.raises(SourceError, match=REFUSED):
-        read_pieces(tmp_path)
-
-
-def test_pages_are_counted_before_ray_reads_them(tmp_path, monkeypatch):
-    """Their headers say more than the end of the file."""
-    file, _, write = BOMBS["pages"]
-    monkeypatch.setattr(budget, "EXEMPT", 2**16)
-    monkeypatch.setattr(inputs, "declared_size", lambda *_: 0)
-    monkeypatch.setattr(inputs, "unpacked_size", lambda _: pytest.fail("it is read"))
-    write(tmp_path / file, 2**22)
-    with pytest.raises(SourceError, match=REFUSED):
-        read_pieces(tmp_path)
-
-
-@pytest.mark.parametrize("name", [n for n in BOMBS if BOMBS[n][0] == "a.parquet"])
-def test_jobs_on_ray_count_too(name, tmp_path, monkeypatch):
-    file, _, write = BOMBS[name]
-    monkeypatch.setattr(budget, "EXEMPT", 2**16)
-    write(tmp_path / file, 2**22)
-    with pytest.raises(SourceError, match=REFUSED):
-        read_pieces(tmp_path)
 
 
 PROGRAM = r"""

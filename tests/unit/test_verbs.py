@@ -13,7 +13,7 @@ from roformer_keras.cli.flags import add_flags, find_class
 from roformer_keras.cli.main import _add_flags, find_commands
 from roformer_keras.cli.verbs import VerbCommand
 from roformer_keras.distributed import dataset
-from roformer_keras.distributed.options import RayOptions
+from roformer_keras.distributed.files import RayOptions
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.server.requests import ROUTES, request_model
 from roformer_keras.verbs import writing
