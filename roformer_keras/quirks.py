@@ -306,6 +306,25 @@ class BuildsWithoutBatch:
         super()._maybe_symbolic_build(iterator, data_batch)
 
 
+def set_signature(adapter: Any, signature_of: Callable) -> None:
+    """Sets what an adapter of a `PyDataset` or a `DataLoader` expects of batches.
+
+    Keras: sizes in which the first two batches agree are fixed for all.
+
+    Args:
+        adapter: of Keras.
+        signature_of: function of a batch; returns its `tf.TensorSpec`s.
+    """
+    is_set = getattr(adapter, "_output_signature", False) is not None
+    if is_set or adapter.num_batches == 0:
+        return
+    if hasattr(adapter, "py_dataset"):
+        batch = adapter._standardize_batch(adapter.py_dataset[0])
+    else:
+        batch = next(adapter.get_numpy_iterator())
+    adapter._output_signature = signature_of(batch)
+
+
 def empty_adapter(adapter: Any) -> None:
     """Lets go of the data of an adapter that is not used any more.
 

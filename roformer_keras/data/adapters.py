@@ -15,7 +15,12 @@ import keras
 import numpy as np
 
 from roformer_keras import quirks
-from roformer_keras.data.generators import DataAdapter, as_batches, without_tuning
+from roformer_keras.data.generators import (
+    DataAdapter,
+    as_batches,
+    signature_of,
+    without_tuning,
+)
 from roformer_keras.errors import ConfigurationError
 
 # None where Keras has other names: data goes to it as it is, and waits.
@@ -40,6 +45,7 @@ def prepare_data(
     shuffle: bool | str = False,
     class_weight: Mapping | None = None,
     sliced: bool = False,
+    model: keras.Model | None = None,
 ) -> Any:
     """An adapter of data that `fit`, `evaluate` and `predict` of Keras take as `x`.
 
@@ -49,15 +55,17 @@ def prepare_data(
         sliced: bool. Whether arrays of several batches are sliced in Python as well, as
             arrays of one batch are. A dataset takes as long to make as a short batch to
             compute, but has one shape for all batches.
+        model: that takes the data; see `signature_of`.
 
     Returns:
-        Keras's own adapter, whose dataset is not tuned. A dataset whose options say
-        whether it is tuned stays as it is.
+        Keras's own adapter, whose dataset is not tuned, and whose batches may differ in
+        width. A dataset whose options say whether it is tuned stays as it is.
     """
     is_alone = y is None and sample_weight is None and class_weight is None
     if is_alone:
         x = as_batches(x)
     if is_adapter(x):
+        x.model = model
         return x
     adapter = _KERAS.get_data_adapter(
         x,
@@ -76,6 +84,7 @@ def prepare_data(
             arrays = keras.tree.flatten((x, y, sample_weight))
             if all(_is_dense(array) for array in arrays):
                 return _Slices(adapter)
+        quirks.set_signature(adapter, lambda batch: signature_of(batch, model))
         return without_tuning(make_dataset())
 
     adapter.get_tf_dataset = get_tf_dataset
@@ -97,38 +106,44 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
         arguments, options: positional and keyword arguments of it.
     """
     is_fit = method.__name__ == "fit"
-    if _is_left_to_keras(method.__self__, options):
+    if _KERAS is None or keras.backend.backend() != "tensorflow":
         with uneven_batches():
             return method(*arguments, **options)
+    model = method.__self__
     signature = SIGNATURES[method.__name__]
-    bound = signature.bind(method.__self__, *arguments, **options).arguments
+    bound = signature.bind(model, *arguments, **options).arguments
     del bound["self"]
     bound |= bound.pop("kwargs", {})
-    if bound.get("x") is None or bound.get("validation_split"):
+    is_prepared = bound.get("x") is None or bound.get(quirks.IS_VALIDATION)
+    if is_prepared or bound.get("validation_split"):
         return method(*arguments, **options)
     batch_size = bound.get("batch_size")
     x, validation = bound["x"], bound.get("validation_data")
-    if validation is not None:
+    is_divided = _is_divided_by_keras(model)
+    if validation is not None and not (is_divided and _is_whole(validation)):
         bound["validation_data"] = prepare_data(
             *keras.utils.unpack_x_y_sample_weight(validation),
             batch_size=bound.get("validation_batch_size") or batch_size,
             steps=bound.get("validation_steps"),
+            model=model,
         )
-    bound["x"] = prepare_data(
-        x,
-        **{name: bound.pop(name) for name in _DATA if name in bound},
-        batch_size=batch_size,
-        steps=bound.get("steps_per_epoch" if is_fit else "steps"),
-        shuffle=bound.get("shuffle", True) if is_fit else False,
-        # The function of `predict` has one graph for all shapes, see `FastModel`.
-        sliced=method.__name__ == "predict",
-    )
+    if not (is_divided and _is_whole(x)):
+        bound["x"] = prepare_data(
+            x,
+            **{name: bound.pop(name) for name in _DATA if name in bound},
+            batch_size=batch_size,
+            steps=bound.get("steps_per_epoch" if is_fit else "steps"),
+            shuffle=bound.get("shuffle", True) if is_fit else False,
+            # The function of `predict` has one graph for all shapes, see `FastModel`.
+            sliced=method.__name__ == "predict",
+            model=model,
+        )
     adapters = [bound["x"], bound.get("validation_data")]
     try:
         return method(**bound)
     finally:
         for adapter, one in zip(adapters, (x, validation), strict=True):
-            if not is_adapter(one) and adapter is not None:
+            if is_adapter(adapter) and adapter is not one:
                 quirks.empty_adapter(adapter)
 
 
@@ -170,18 +185,18 @@ def has_strategy(model: keras.Model) -> bool:
     )
 
 
-def _is_left_to_keras(model, options):
-    """True if data must be Keras's own: elsewhere, or where Keras divides it."""
-    if _KERAS is None or keras.backend.backend() != "tensorflow":
-        return True
+def _is_divided_by_keras(model):
+    """True if Keras counts the steps of arrays and datasets, or divides them."""
     return bool(
-        # The data that `fit` has prepared for `evaluate`.
-        options.get(quirks.IS_VALIDATION)
-        # Keras counts the steps for itself then.
-        or keras.config.max_steps_per_epoch()
+        keras.config.max_steps_per_epoch()
         or has_strategy(model)
         or keras.distribution.distribution()
     )
+
+
+def _is_whole(x):
+    """True for data that does not come batch by batch."""
+    return not isinstance(x, keras.utils.PyDataset | Iterator)
 
 
 def refuse_strategy(model: keras.Model) -> None:

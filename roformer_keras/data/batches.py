@@ -13,10 +13,9 @@ class TextBatches(keras.utils.PyDataset):
     """Batches of rows of similar length, which Keras makes during the training.
 
     Args:
-        lengths: int `(rows,)`, by which rows are sorted; or `(rows, axes)` if batches
-            pad several axes, as those of source and target, whose sum counts.
-        make_batch: a function of row numbers and of additional padding, of each axis;
-            returns what `fit` takes as a batch.
+        lengths: int `(rows,)`, by which rows are sorted; or `(rows, texts)`, whose sum
+            counts.
+        make_batch: a function of row numbers; returns what `fit` takes as a batch.
         batch_size: int.
         shuffle: bool. Whether `sorted_batches` makes the batches of each epoch, by
             `seed` and epoch; else rows come from the shortest to the longest.
@@ -35,8 +34,8 @@ class TextBatches(keras.utils.PyDataset):
     ):
         super().__init__(workers=1)
         check_integer("seed", seed, minimum=0)
-        self._widths, self._make_batch = np.asarray(lengths), make_batch
-        self._lengths = self._widths.reshape(len(lengths), -1).sum(axis=1)
+        self._make_batch = make_batch
+        self._lengths = np.reshape(lengths, (len(lengths), -1)).sum(axis=1)
         self._batch_size, self._shuffle = batch_size, shuffle
         self._seed, self._epoch = seed, epoch
         self._batches = self._arrange()
@@ -45,12 +44,7 @@ class TextBatches(keras.utils.PyDataset):
         return len(self._batches)
 
     def __getitem__(self, number):
-        extra_columns = 0
-        if number == 0 and len(self._batches) > 1:
-            # If the first two batches have the same width, Keras treats it as static.
-            first, second = (self._widths[rows].max(0) for rows in self._batches[:2])
-            extra_columns = (first == second).astype(int)
-        return self._make_batch(self._batches[number], extra_columns)
+        return self._make_batch(self._batches[number])
 
     @property
     def order(self) -> np.ndarray:

@@ -1,10 +1,11 @@
 """Batches of generators, for the loops of Keras.
 
-Keras makes a signature of the first two batches of a generator, and on TensorFlow fails
-at the first one of another width.
+Keras makes a signature of the first two batches of a generator or a `PyDataset`, and on
+TensorFlow fails at the first one of another width.
 """
 
 import contextlib
+import itertools
 import queue
 import threading
 import weakref
@@ -130,6 +131,9 @@ def _reader(items, size):
 class _Batches(DataAdapter):
     """Keras's interface to an iterator; see `as_batches`."""
 
+    # Whose inputs and outputs fix the sizes of batches.
+    model: Any = None
+
     def __init__(self, batches, read_ahead):
         # It must live as long as it is read.
         self._source, self._read_ahead = batches, read_ahead
@@ -173,14 +177,10 @@ class _Batches(DataAdapter):
 
         self._begin()
 
-        def spec(x):
-            sizes = [None, *(size if size == 1 else None for size in x.shape[1:])]
-            return tf.TensorSpec(sizes[: x.ndim], x.dtype)
-
         return without_tuning(
             tf.data.Dataset.from_generator(
                 self.get_numpy_iterator,
-                output_signature=keras.tree.map_structure(spec, self._first),
+                output_signature=signature_of(self._first, self.model),
             )
         )
 
@@ -191,6 +191,43 @@ class _Batches(DataAdapter):
     @property
     def batch_size(self) -> None:
         return None
+
+
+def signature_of(batch: Any, model: Any) -> Any:
+    """The `tf.TensorSpec`s of batches like this one, which may be of another width.
+
+    Keras fixes the sizes in which two batches agree. Here the inputs and outputs of the
+    model fix them.
+
+    Args:
+        batch: inputs, or a tuple of inputs, targets and weights.
+        model: that takes the batches.
+    """
+    import tensorflow as tf
+
+    def spec_of(spec, shape):
+        if not isinstance(spec, tf.TensorSpec):
+            return spec
+        if len(shape) != spec.shape.rank:
+            # Keras tells labels of shape (rows, 1) from others by their last size.
+            shape = (*[None] * (spec.shape.rank - 1), 1)
+        sizes = [
+            size if fixed is not None and size in (1, fixed) else None
+            for size, fixed in zip(spec.shape[1:], shape[1:], strict=True)
+        ]
+        return tf.TensorSpec([None, *sizes], spec.dtype)
+
+    specs = _KERAS.data_adapter_utils.get_tensor_spec([batch])
+    parts = specs if isinstance(specs, tuple) else (specs,)
+    shapes: list[Any] = []
+    for part, tensors in itertools.zip_longest(
+        parts, (getattr(model, "inputs", ()), getattr(model, "outputs", ()))
+    ):
+        count = len(keras.tree.flatten(part))
+        is_known = len(tensors or ()) == count
+        shapes += [x.shape for x in tensors] if is_known else [()] * count
+    flat = map(spec_of, keras.tree.flatten(specs), shapes)
+    return keras.tree.pack_sequence_as(specs, list(flat))
 
 
 def without_tuning(dataset: Any) -> Any:

@@ -260,10 +260,10 @@ class Rows:
         end = self._ends[number]
         return self._token_ids[end - self.lengths[number] : end]
 
-    def batch(self, numbers: Sequence[int] | np.ndarray, more: int = 0) -> dict:
-        """Some rows as a backbone takes them, with `more` columns of padding."""
+    def batch(self, numbers: Sequence[int] | np.ndarray) -> dict:
+        """Some rows as a backbone takes them."""
         lengths = self.lengths[numbers]
-        width = padded_width(int(lengths.max()) + more)
+        width = padded_width(int(lengths.max()))
         token_ids = pad([self.ids(number) for number in numbers], width)
         columns = np.arange(width)
         segment_ids = (columns >= self._firsts[numbers][:, None]) & (
@@ -298,35 +298,31 @@ class GroupRows:
     def __len__(self):
         return len(self.lengths)
 
-    def batch(self, numbers: Sequence[int] | np.ndarray, more: int = 0) -> dict:
+    def batch(self, numbers: Sequence[int] | np.ndarray) -> dict:
         """As `Rows.batch`, of `len(numbers) * rows of a group` rows."""
         first = np.asarray(numbers)[:, None] * self.group_size
         rows = first + np.arange(self.group_size)
-        return self._rows.batch(rows.ravel(), more)
+        return self._rows.batch(rows.ravel())
 
 
 # === Pairs of a source and a target ===
 
 
 def teacher_forcing(
-    sources: Sequence[np.ndarray],
-    targets: Sequence[np.ndarray],
-    tokenizer,
-    more: int | Sequence[int] = 0,
+    sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], tokenizer
 ) -> tuple[dict, np.ndarray, np.ndarray]:
     """A batch for `fit`: each token of a target is predicted from those before it.
 
     Args:
         sources, targets: int `(tokens,)` each, without `[CLS]` and `[SEP]`.
         tokenizer: of both.
-        more: int. Additional columns of padding, or those of either side.
 
     Returns:
         Inputs of `RoFormerSeq2Seq`; targets int32 `(rows, target_length)`, each text
         with `[SEP]` after it; and their weights, float32 of the same shape.
     """
-    longest = [max(map(len, sources)) + 2, max(map(len, targets)) + 1]
-    widths = [padded_width(int(width)) for width in np.add(longest, more)]
+    longest = max(map(len, sources)) + 2, max(map(len, targets)) + 1
+    widths = list(map(padded_width, longest))
     cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
     inputs = {
         "encoder_token_ids": pad([[*cls, *row, *sep] for row in sources], widths[0]),
@@ -377,7 +373,7 @@ class PairRows:
     def __len__(self):
         return len(self._rows)
 
-    def batch(self, numbers: Sequence[int], more=0) -> tuple:
+    def batch(self, numbers: Sequence[int]) -> tuple:
         """Some pairs, as `teacher_forcing` makes a batch of them."""
         sources, targets = zip(*(self._rows[number] for number in numbers), strict=True)
-        return teacher_forcing(sources, targets, self._tokenizer, more)
+        return teacher_forcing(sources, targets, self._tokenizer)

@@ -290,7 +290,7 @@ def sparse_multilabel_categorical_crossentropy(
     classes = ops.shape(scores)[-1]
     rows = ops.size(scores) // classes
     # By the number of rows: there may be no target at all.
-    flat = ops.reshape(targets, (rows, targets.shape[-1]))
+    flat = ops.reshape(targets, (rows, ops.shape(targets)[-1]))
     is_target = ops.reshape(_marked(flat, rows, classes), ops.shape(scores))
     return multilabel_categorical_crossentropy(is_target, scores)
 
@@ -319,7 +319,7 @@ def _is_span(spans, scores):
         )
     if len(spans.shape) == 4:
         return ops.cast(spans, "bool")
-    if len(spans.shape) != 3 or spans.shape[-1] != 3:
+    if len(spans.shape) != 3 or spans.shape[-1] not in (3, None):
         raise ValueError(
             "spans must be rows (head, start, end) of shape (batch, spans, 3), padded "
             "with -1, or bool (batch, heads, length, length); got "

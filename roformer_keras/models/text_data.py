@@ -23,8 +23,8 @@ class TextData:
     Args:
         lengths: int `(rows,)` or `(rows, texts)`. Tokens, as in `TextBatches`.
         owners: int `(rows,)`. Index of the text that each row comes from.
-        make_batch: called with numbers of rows and columns of additional padding;
-            returns inputs and targets as `fit` takes them.
+        make_batch: called with numbers of rows; returns inputs and targets as `fit`
+            takes them.
         weights: float `(rows,)` or None. Weights of samples.
         class_weights: float `(rows,)` or None. Weights by the classes of the rows,
             which count in training only, as in Keras.
@@ -64,20 +64,17 @@ class TextData:
         )
         return first, dataclasses.replace(second, class_weights=None)
 
-    def batch(
-        self, numbers: np.ndarray | None = None, more: Any = 0, copies: int = 1
-    ) -> tuple:
+    def batch(self, numbers: np.ndarray | None = None, copies: int = 1) -> tuple:
         """Inputs, targets and, if rows have them, weights of a batch.
 
         Args:
             numbers: int `(rows,)`. Rows of the batch; all if not given.
-            more: columns of additional padding.
             copies: int. How often each row comes, one copy after the other.
         """
         if numbers is None:
             numbers = np.arange(len(self.lengths))
         numbers = np.repeat(numbers, copies)
-        inputs, targets, *_ = batch = self.make_batch(numbers, more)
+        inputs, targets, *_ = batch = self.make_batch(numbers)
         parts = [w for w in (self.weights, self.class_weights) if w is not None]
         if not parts:
             return batch
@@ -99,8 +96,8 @@ class TextData:
         if numbers is None:
             numbers = np.arange(len(self.lengths))
 
-        def make(places, more):
-            return self.batch(numbers[places], more, copies)
+        def make(places):
+            return self.batch(numbers[places], copies)
 
         return TextBatches(self.lengths[numbers], make, batch_size, **options)
 

@@ -435,12 +435,7 @@ class Seq2Seq:
 
     def batch(self, items, rng, number=0):
         sides = list(zip(*(item.ids for item in items), strict=True))
-        padding = (0, 0)
-        if keras.backend.backend() == "tensorflow":
-            # Keras takes a width for fixed in which the first two batches agree, of
-            # those with which a training starts or is resumed.
-            padding = [(number + max(map(len, side))) % 2 for side in sides]
-        return teacher_forcing(*sides, self.rows.tokenizer, padding)
+        return teacher_forcing(*sides, self.rows.tokenizer)
 
     def training_model(self, model):
         check_class(self, model)

@@ -169,9 +169,6 @@ class RoFormerMultipleChoice(VectorTask):
     def make_rows(self, texts: list[tuple[Any, ...]]) -> "ChoiceRows":
         return ChoiceRows(self.text_tokenizer(), texts, self.max_length)
 
-    def padded_sizes(self, rows: "ChoiceRows") -> np.ndarray:
-        return np.stack([rows.lengths, rows.counts], axis=1)
-
     def make_targets(self, y: Texts, rows: "ChoiceRows") -> Any:
         return np.array(
             [
@@ -269,19 +266,10 @@ class ChoiceRows(GroupRows):
         self.lengths = self._beginnings.lengths + longest
         self.owners = np.arange(len(self.texts))
 
-    def batch(
-        self, numbers: Sequence[int] | np.ndarray, more: int | np.ndarray = 0
-    ) -> dict:
-        """Some questions, int32 `(questions, choices, length)`.
-
-        Args:
-            numbers: of the questions.
-            more: int, or int `(2,)`. Additional columns of padding; or these, and
-                additional choices of padding.
-        """
-        columns, rows = np.append(more, 0)[:2]
-        width = padded_width(int(self.lengths[numbers].max() + columns))
-        size = padded_count(int(self.counts[numbers].max() + rows))
+    def batch(self, numbers: Sequence[int] | np.ndarray) -> dict:
+        """Some questions, int32 `(questions, choices, length)`."""
+        width = padded_width(int(self.lengths[numbers].max()))
+        size = padded_count(int(self.counts[numbers].max()))
         token_ids = np.zeros((len(numbers), size, width), "int32")
         segment_ids = np.zeros_like(token_ids)
         for place, number in enumerate(numbers):

@@ -254,9 +254,9 @@ class Windows(SpanRows):
         self._keep(rows, firsts)
         self.owners = np.array(owners, "int64")
 
-    def batch(self, numbers, more=0):
+    def batch(self, numbers):
         """As `Rows.batch`, with the segment of the texts."""
-        inputs = super().batch(numbers, more)
+        inputs = super().batch(numbers)
         return {**inputs, "segment_ids": inputs["segment_ids"] * self._segment}
 
 

@@ -117,8 +117,7 @@ def padded_spans(
         targets: rows `(head, start, end)` of each text.
         numbers: of the texts.
     """
-    # Equal for all batches: Keras takes a size for fixed if the first two agree.
-    count = max(1, *map(len, targets))
+    count = max(1, *(len(targets[number]) for number in numbers))
     padded = np.full((len(numbers), count, 3), -1, "int32")
     for place, number in enumerate(numbers):
         padded[place, : len(targets[number])] = targets[number]

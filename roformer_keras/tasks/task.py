@@ -454,17 +454,13 @@ class TextTask(PresetModel):
         """Tokenized rows of what `as_texts` gives."""
         return Rows(self.text_tokenizer(), texts, self.max_length)
 
-    def _batch(self, rows, numbers, more=0):
+    def _batch(self, rows, numbers):
         """`rows.batch`, with the one segment that a model without types has."""
-        inputs = rows.batch(numbers, more)
+        inputs = rows.batch(numbers)
         config = self.config
         if config.num_segments == 1 and not config.shared_segment_embeddings:
             inputs["segment_ids"] = np.zeros_like(inputs["segment_ids"])
         return inputs
-
-    def padded_sizes(self, rows: Any) -> np.ndarray:
-        """Sizes of the rows along the axes that batches pad, as in `TextBatches`."""
-        return rows.lengths
 
     def batch_targets(
         self, targets: Any, numbers: Sequence[int] | np.ndarray, inputs: dict[str, Any]
@@ -529,12 +525,12 @@ class TextTask(PresetModel):
             table = self.class_weights(class_weight)
             by_class = table[np.asarray(targets, "int64")]
 
-        def make_batch(numbers, more):
-            inputs = self._batch(rows, numbers, more)
+        def make_batch(numbers):
+            inputs = self._batch(rows, numbers)
             return inputs, self.batch_targets(targets, numbers, inputs)
 
         return TextData(
-            self.padded_sizes(rows),
+            rows.lengths,
             rows.owners,
             make_batch,
             weights,

@@ -13,6 +13,7 @@ import weakref
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from common import ROOT, output_of
 from keras import ops
 
@@ -239,6 +240,24 @@ def test_keras_makes_its_adapters_itself():
     model.compile("sgd", "mse")
     model.fit(x, x, validation_data=(x, x), verbose=0)
     assert seen[quirks.IS_VALIDATION]
+
+
+def test_keras_fixes_a_size_in_which_two_batches_agree():
+    class Widths(keras.utils.PyDataset):
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            return np.ones((2, 1 + index // 2))
+
+    get_data_adapter = quirks.data_adapters().get_data_adapter
+    with pytest.raises(tf.errors.InvalidArgumentError, match="element of shape"):
+        list(get_data_adapter(Widths()).get_tf_dataset())
+    adapter = get_data_adapter(Widths())
+    signature = tf.TensorSpec((None, None), "float64")
+    quirks.set_signature(adapter, lambda batch: (signature,))
+    widths = [x.shape[1] for (x,) in adapter.get_tf_dataset()]
+    assert widths == [1, 1, 2]
 
 
 def test_the_adapter_of_a_data_set_stays_for_ever():

@@ -134,22 +134,17 @@ def test_each_token_is_predicted_from_those_before_it():
     encode = PairEncoder(TOKENIZER, 12)
     pairs = (("天地玄", "黄宇"), ("洪", "荒日月盈"))
     items = [item for pair in pairs for item in encode(pair)]
-    for number in range(4):
-        inputs, targets, weights = objective.batch(items, None, number)
-        cls, sep = TOKENIZER.cls_id, TOKENIZER.sep_id
-        encoder, decoder = inputs.values()
-        # No two batches that follow each other are as wide, on either side.
-        assert encoder.shape[1] == 5 + (number + 1) % 2
-        assert decoder.shape[1] == 5 + number % 2
-        for row, ((source, target), *_) in enumerate(items):
-            count = len(target) + 1
-            assert encoder[row, : len(source) + 2].tolist() == [cls, *source, sep]
-            assert not encoder[row, len(source) + 2 :].any()
-            assert decoder[row, :count].tolist() == [cls, *target]
-            assert targets[row, :count].tolist() == [*target, sep]
-            assert weights[row].tolist() == [1] * count + [0] * (
-                len(weights[row]) - count
-            )
+    inputs, targets, weights = objective.batch(items, None)
+    cls, sep = TOKENIZER.cls_id, TOKENIZER.sep_id
+    encoder, decoder = inputs.values()
+    assert encoder.shape[1] == decoder.shape[1] == 5
+    for row, ((source, target), *_) in enumerate(items):
+        count = len(target) + 1
+        assert encoder[row, : len(source) + 2].tolist() == [cls, *source, sep]
+        assert not encoder[row, len(source) + 2 :].any()
+        assert decoder[row, :count].tolist() == [cls, *target]
+        assert targets[row, :count].tolist() == [*target, sep]
+        assert weights[row].tolist() == [1] * count + [0] * (len(weights[row]) - count)
     with pytest.raises(ConfigurationError, match="label_smoothing must be a number in"):
         Seq2Seq(TOKENIZER, 12, label_smoothing=1)
 

@@ -90,8 +90,10 @@ def test_probabilities_loss_and_accuracy(model):
 
 def test_padding_changes_nothing(model):
     rows = model.make_rows([(*row[:-1], tuple(row[-1])) for row in TEXTS])
-    ids = rows.batch(np.arange(4), 3)
-    assert ids["token_ids"].shape == (4, 4, rows.lengths.max() + 3)
+    ids = {
+        name: np.pad(array, [(0, 0), (0, 0), (0, 3)])
+        for name, array in rows.batch(np.arange(4)).items()
+    }
     padded_scores = model.predict(ids, verbose=0)
     is_choice = np.arange(4) < rows.counts[:, None]
     assert (padded_scores[~is_choice] == -1e9).all() and (~is_choice).sum() == 4
@@ -113,8 +115,8 @@ def recording_model():
     model, shapes = new_model(), []
 
     class Recorded(ChoiceRows):
-        def batch(self, numbers, more=0):
-            inputs = super().batch(numbers, more)
+        def batch(self, numbers):
+            inputs = super().batch(numbers)
             shapes.append(inputs["token_ids"].shape)
             return inputs
 
@@ -151,7 +153,7 @@ def test_batches_of_different_numbers_of_choices_are_learned_from():
         for row, label in zip(texts, labels, strict=True)
     ]
     assert history["loss"][0] == pytest.approx(np.mean(losses), abs=1e-5)
-    assert {shape[1] for shape in shapes} == {2, 3, 40}
+    assert {shape[1] for shape in shapes} == {2, 40}
 
 
 def pieces(model, row, max_length):

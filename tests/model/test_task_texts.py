@@ -87,8 +87,6 @@ def test_rows_are_what_the_tokenizer_gives(pairs):
     for name in ("token_ids", "segment_ids"):
         np.testing.assert_array_equal(batch[name], expected[name])
         assert batch[name].dtype == "int32"
-    wide = rows.batch(np.array([1]), 2)
-    assert wide["token_ids"].shape == (1, rows.lengths[1] + 2)
     np.testing.assert_array_equal(rows.ids(1), tokenizer.encode(*texts[1])[0])
 
 
@@ -96,7 +94,7 @@ LENGTHS = np.random.default_rng(0).integers(3, 200, 1000)
 
 
 def batches(**options):
-    return TextBatches(LENGTHS, lambda numbers, more: numbers, 16, **options)
+    return TextBatches(LENGTHS, lambda numbers: numbers, 16, **options)
 
 
 def test_each_row_comes_once_an_epoch_beside_others_of_its_length():
@@ -136,11 +134,3 @@ def test_without_shuffling_rows_come_by_length():
     before = in_order.order
     in_order.on_epoch_end()
     np.testing.assert_array_equal(before, in_order.order)
-
-
-def test_the_first_two_batches_differ_in_width():
-    lengths = np.array([5] * 8 + [9] * 4)
-    widths = TextBatches(lengths, lambda rows, more: lengths[rows].max() + more, 4)
-    assert [widths[number] for number in range(3)] == [6, 5, 9]
-    alone = TextBatches(lengths[:4], lambda rows, more: more, 4)
-    assert alone[0] == 0
