@@ -97,6 +97,14 @@ class _BertOptimizer(quirks.OptimizerSteps, keras.optimizers.Optimizer):
                 moved += (1 - momentum) * ops.cast(variable, "float32")
                 mean.assign(ops.cast(moved, mean.dtype))
 
+    def finalize_variable_values(self, var_list: list[keras.Variable]) -> None:
+        super().finalize_variable_values(var_list)
+        if self.use_ema:
+            # Keras on JAX leaves weight and mean one array, which the next `fit` frees
+            # as the weight and then as the mean.
+            for variable in var_list:
+                variable.assign(ops.copy(variable))
+
     def decay_weights(self, variables: list[keras.Variable]) -> None:
         # Keras on PyTorch fails if none of them decays.
         if any(map(self.decays, variables)):

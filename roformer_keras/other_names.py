@@ -72,6 +72,7 @@ NAMES = {
         "id2label": "classes=, a list of names",
         "intermediate_size": "intermediate_dim=",
         "label2id": "classes=, a list of names",
+        "learning_rate": "optimizer=optimizers.make_optimizer(learning_rate)",
         "layer_norm_eps": "layer_norm_epsilon=",
         "max_position_embeddings": "not needed: positions have no table",
         "num_attention_heads": "num_heads=",

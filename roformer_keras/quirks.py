@@ -266,6 +266,14 @@ def set_first_epoch(model: Any, epoch: int | None) -> None:
     model._initial_epoch = epoch
 
 
+def set_loss_tracker(model: Any, tracker: Any) -> None:
+    """Sets the metric that averages the losses of batches.
+
+    Keras: it weighs a batch by its rows, also where the loss is a mean over tokens.
+    """
+    model._loss_tracker = tracker
+
+
 # The option by which `fit` of Keras marks its own call of `evaluate`: the data is that
 # which `fit` has prepared.
 IS_VALIDATION = "_use_cached_eval_dataset"

@@ -58,6 +58,7 @@ from roformer_keras.layers import (
     LinearRoPEAttention,
     long_attention,
 )
+from roformer_keras.optimizers import make_optimizer
 from roformer_keras.other_names import METHODS
 from roformer_keras.verification.counterpart import counterpart
 
@@ -355,6 +356,14 @@ def check_finetuning():
         for row in model.extract(sentences[:2], verbose=0)
     ]
     assert spans == [[(2, 4, "地")], [(3, 5, "地")]], spans
+
+
+def check_ema_of_two_fits():
+    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2, **ONE_BLOCK)
+    model.compile(make_optimizer(0.001, ema=0.9))
+    for _ in range(2):
+        model.fit(["好极了", "太差了"], [1, 0], verbose=0)
+    assert np.isfinite(model.get_weights()[0]).all()
 
 
 def check_adversarial_steps():

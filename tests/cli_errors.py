@@ -230,11 +230,6 @@ WITH_MODELS = [
         "must hold one of RoFormerSentenceEncoder, RoFormerSim, got a RoFormerTextC",
     ),
     ("predict CLASSES old.tsv --fields 7", 2, "line 1 of old.tsv must have 7 columns"),
-    (
-        "predict CLASSES --text ' '",
-        2,
-        "text 1: a text must not be empty, got ' ': leav",
-    ),
     ("predict CLASSES -", 2, "standard input has no row"),
     ("predict CLASSES --fields text many.parquet", 2, "must take at most 67,108,864"),
     ("evaluate CLASSES --fields text,y twice.csv", 2, "must name each column once"),

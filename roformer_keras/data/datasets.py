@@ -8,7 +8,7 @@ import numpy as np
 
 from roformer_keras.data.adapters import is_adapter
 from roformer_keras.data.batches import MappedDataset, NumberedBatches, TextBatches
-from roformer_keras.data.texts import as_texts
+from roformer_keras.data.texts import as_texts, is_loader
 from roformer_keras.errors import ConfigurationError
 
 
@@ -55,9 +55,11 @@ def is_ready(x) -> bool:
         return True
     if isinstance(x, keras.utils.PyDataset):
         spec = x[0]
+    elif is_loader(x):
+        spec = next(iter(x), None)
     else:
         spec = x if isinstance(x, dict) else getattr(x, "element_spec", None)
-    first = spec[0] if isinstance(spec, tuple) else spec
+    first = spec[0] if isinstance(spec, tuple | list) else spec
     return isinstance(first, dict) and any("token_ids" in name for name in first)
 
 
@@ -78,7 +80,7 @@ def texts_of(
         # As in Keras, a tuple holds inputs, and then labels and weights.
         parts = element if isinstance(element, tuple) else (element,)
         if isinstance(dataset, keras.utils.PyDataset):
-            found += as_texts(parts[0], counts, has_choices, has_tokens)
+            found += as_texts(parts[0], counts, has_choices, has_tokens, True)
         else:
             found += [record[0] for record in _records(*parts)]
     return found

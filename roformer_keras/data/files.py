@@ -136,6 +136,7 @@ def read_table(
     header: str | None = None,
     encoding: str = UTF_8,
     classes: Collection[str] | None = (),
+    may_be_empty: bool = False,
 ) -> Table:
     """Reads the texts and labels of a file.
 
@@ -163,6 +164,7 @@ def read_table(
         encoding: of a text file, one of `ENCODINGS`; `"auto"` tries some.
         classes: labels that are known, which are no names of a column; None if any may
             be.
+        may_be_empty: bool. Whether one of several texts of a row may be empty.
 
     Raises:
         ConfigurationError: there are not as many fields as texts and labels, or one
@@ -218,7 +220,9 @@ def read_table(
             if has_tokens and labelled:
                 text = values[count - has_choices - 1]
                 values[count] = token_tags(text, values[count])
-            texts = _texts_of(values, count, has_choices, has_tokens, keys, where(line))
+            texts = _texts_of(
+                values, count, has_choices, has_tokens, keys, where(line), may_be_empty
+            )
         except SourceError as error:
             if skipped is None:
                 raise
@@ -288,11 +292,11 @@ def _with_groups(keys, groups):
     return keys, [keys.index(group) for group in named]
 
 
-def _texts_of(values, count, has_choices, has_tokens, keys, where):
+def _texts_of(values, count, has_choices, has_tokens, keys, where, may_be_empty):
     """The texts of a row, of which the last may be a list of choices."""
     texts = tuple(_joined(text, has_tokens) for text in values[: count - has_choices])
     for number, text in enumerate(texts):
-        if not isinstance(text, str) or not text.strip():
+        if not isinstance(text, str) or not (may_be_empty or text.strip()):
             column = f" in {keys[number]!r}" if keys else ""
             raise SourceError(
                 f"{where}: a text must be a str that is not empty, got "

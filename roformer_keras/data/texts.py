@@ -39,6 +39,7 @@ def as_texts(
     counts: Sequence[int] = (1, 2),
     has_choices: bool = False,
     has_tokens: bool = False,
+    may_be_empty: bool = False,
 ) -> list[tuple[str, ...]]:
     """Texts as a user has them, as a list of tuples, each of what makes one row.
 
@@ -52,10 +53,11 @@ def as_texts(
             becomes a tuple.
         has_tokens: bool. Whether a row that is a list is one of tokens, which
             `join_tokens` joins.
+        may_be_empty: bool. Whether a text may be empty or blank, as in inference.
 
     Raises:
-        ConfigurationError: there is no text, one is no str or blank, or rows have
-            different or wrong numbers of texts.
+        ConfigurationError: there is no text, one is no str or must not be empty, or
+            rows have different or wrong numbers of texts.
     """
     x = raw_rows(x, counts, has_choices)
     rows = [
@@ -82,7 +84,7 @@ def as_texts(
         for text in texts:
             if not isinstance(text, str):
                 raise _no_text(text, number)
-            if not text.strip():
+            if not (may_be_empty or text.strip()):
                 raise ConfigurationError(
                     f"a text must not be empty, got {text!r}",
                     row=number,
@@ -158,12 +160,34 @@ def check_list(texts: Any) -> None:
         raise ConfigurationError(
             f"texts must be a list or another container, got {texts!r:.60}"
         )
+    refuse_loader(texts)
     # A loop over a `PyDataset` need not end. There is none before Keras is imported.
     keras = sys.modules.get("keras")
     if keras is not None and isinstance(texts, keras.utils.PyDataset):
         raise ConfigurationError(
             f"texts must be a list or another container, got {type(texts).__name__}: "
             "give the texts of its batches as a list"
+        )
+
+
+def is_loader(x: Any) -> bool:
+    """True for a `DataLoader` of PyTorch, which is not imported for it."""
+    return any(
+        kind.__name__ == "DataLoader" and kind.__module__.startswith("torch.utils.data")
+        for kind in type(x).__mro__
+    )
+
+
+def refuse_loader(texts: Any) -> None:
+    """Raises ConfigurationError for a `DataLoader`.
+
+    It gives several texts of a row as columns or as rows, and one batch does not tell.
+    """
+    if is_loader(texts):
+        raise ConfigurationError(
+            "texts must be a list or another container, got a DataLoader of PyTorch",
+            hint="give its texts and labels as lists, or a generator of batches of "
+            "texts and labels",
         )
 
 

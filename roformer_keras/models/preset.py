@@ -17,6 +17,7 @@ from roformer_keras.data.datasets import check_container, is_ready
 from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.fast_model import FastModel
 from roformer_keras.models import lora
+from roformer_keras.models.loop_arguments import checks_arguments
 from roformer_keras.models.paths import stored_name
 from roformer_keras.models.preset_files import (
     config_on_backbone,
@@ -83,6 +84,7 @@ class PresetModel(FastModel):
             # Also for a model that predicts without being compiled; see `compile`.
             self.jit_compile = False
 
+    @checks_arguments
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """As in Keras; arrays of ids are checked first.
 
@@ -343,6 +345,7 @@ class PresetModel(FastModel):
     def default_metrics(self) -> Any:
         return None
 
+    @checks_arguments
     def compile(
         self,
         optimizer: Any = None,
@@ -380,6 +383,7 @@ class PresetModel(FastModel):
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
+    @checks_arguments
     def fit(
         self,
         x: Texts = None,
@@ -434,9 +438,7 @@ class PresetModel(FastModel):
             ConfigurationError: texts, labels or an option break a rule; names the row.
             VocabularyError: the model has no tokenizer.
         """
-        if not self.compiled:
-            self.compile()
-        reader = self.reader_class(self, kwargs, class_weight, self.row_copies)
+        reader = self._reader(kwargs, class_weight, self.row_copies)
         self.trained_columns = ()
         batch_size = self.default_batch_size if batch_size is None else batch_size
         held_out_size = validation_batch_size or batch_size
@@ -452,7 +454,7 @@ class PresetModel(FastModel):
             return super().fit(
                 x,
                 y,
-                **self._size_of_ready(y, batch_size),
+                batch_size,
                 validation_data=validation_data,
                 validation_split=validation_split,
                 validation_batch_size=validation_batch_size,
@@ -490,6 +492,7 @@ class PresetModel(FastModel):
         )
         return self.history
 
+    @checks_arguments
     def evaluate(
         self,
         x: Texts = None,
@@ -506,16 +509,18 @@ class PresetModel(FastModel):
             x, y, batch_size, sample_weight: as in `fit`.
             kwargs: as in `keras.Model.evaluate`, with those of `fit` for rows.
         """
-        reader = self.reader_class(self, kwargs)
+        reader = self._reader(kwargs)
+        batch_size = self.default_batch_size if batch_size is None else batch_size
         check_container(x, y, sample_weight)
         x = reader.ready(x)
         if isinstance(x, Iterator) or is_ready(x):
-            size = self._size_of_ready(y, batch_size)
-            return super().evaluate(x, y, **size, sample_weight=sample_weight, **kwargs)
-        batch_size = self.default_batch_size if batch_size is None else batch_size
+            return super().evaluate(
+                x, y, batch_size, sample_weight=sample_weight, **kwargs
+            )
         data = reader.read(x, y, sample_weight)
         return self._loop("evaluate", data)(data.batches(batch_size), **kwargs)
 
+    @checks_arguments
     def train_on_batch(
         self,
         x: Texts,
@@ -532,9 +537,7 @@ class PresetModel(FastModel):
             class_weight: dict of label to weight.
             kwargs: as in `keras.Model.train_on_batch`, with those of `fit` for rows.
         """
-        if not self.compiled:
-            self.compile()
-        reader = self.reader_class(self, kwargs, class_weight)
+        reader = self._reader(kwargs, class_weight)
         if isinstance(x, dict):
             class_weight = reader.weights_by_number()
             return super().train_on_batch(x, y, sample_weight, class_weight, **kwargs)
@@ -544,6 +547,7 @@ class PresetModel(FastModel):
         choose_blocks(self, rows, data.max_length)
         return self._loop("train_on_batch", data)(*batch, **kwargs)
 
+    @checks_arguments
     def test_on_batch(
         self, x: Texts, y: Texts = None, sample_weight: Any = None, **kwargs: Any
     ) -> Any:
@@ -554,13 +558,17 @@ class PresetModel(FastModel):
             sample_weight: float `(rows,)`.
             kwargs: as in `keras.Model.test_on_batch`, with those of `fit` for rows.
         """
-        if not self.compiled:
-            self.compile()
-        reader = self.reader_class(self, kwargs)
+        reader = self._reader(kwargs)
         if isinstance(x, dict):
             return super().test_on_batch(x, y, sample_weight, **kwargs)
         data = reader.read(x, y, sample_weight)
         return self._loop("test_on_batch", data)(*data.batch(), **kwargs)
+
+    def _reader(self, options, class_weight=None, copies=1):
+        """The reader of a method's data; the model is compiled where it is not."""
+        if not self.compiled:
+            self.compile()
+        return self.reader_class(self, options, class_weight, copies)
 
     def class_weights(self, class_weight: Mapping) -> np.ndarray:
         """The weight of each class, 1 if none is given: float32 `(num_classes,)`.
@@ -579,11 +587,6 @@ class PresetModel(FastModel):
     def _loop(self, name, data):
         """Keras's method of that name, of the model that trains on the data."""
         return getattr(super() if data.trainer is None else data.trainer, name)
-
-    def _size_of_ready(self, y, batch_size):
-        if y is None:
-            return {}
-        return {"batch_size": batch_size or self.default_batch_size}
 
     # === On a backbone ===
 

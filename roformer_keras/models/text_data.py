@@ -13,6 +13,7 @@ from roformer_keras.data.batches import MappedDataset, NumberedBatches, TextBatc
 from roformer_keras.data.datasets import check_container, is_ready, labelled_texts
 from roformer_keras.data.rows import draw_validation
 from roformer_keras.data.tables import is_table
+from roformer_keras.data.texts import refuse_loader
 from roformer_keras.errors import ConfigurationError
 
 
@@ -188,6 +189,7 @@ class TextReader:
         """Texts, labels and weights of `validation_data`."""
         if hasattr(data, "as_numpy_iterator") or is_table(data):
             return (data,)
+        refuse_loader(data)
         parts = tuple(data) if hasattr(data, "__iter__") else ()
         if len(parts) not in (2, 3):
             shown = f"{len(parts)} of them" if parts else repr(data)[:60]

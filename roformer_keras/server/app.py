@@ -38,6 +38,7 @@ from roformer_keras.server.protection import Guard
 from roformer_keras.server.queue import Kind, ModelQueue
 from roformer_keras.server.requests import ROUTES, Route, explain_invalid, request_model
 from roformer_keras.verbs.embed import Embed
+from roformer_keras.verbs.predict import Predict
 from roformer_keras.verbs.search import Rerank
 from roformer_keras.verbs.verb import Verb
 from roformer_keras.verbs.writing import Generate, Paraphrase
@@ -262,7 +263,7 @@ class _Routes:
         rows = route.rows(body)
         self._check_count(len(rows))
         for number, row in enumerate(rows):
-            self._texts(row)
+            self._texts(row, may_be_empty=kind is Predict)
             if len(row) != len(rows[0]):
                 raise Refusal(
                     400,
@@ -376,13 +377,15 @@ class _Routes:
             names = " or ".join(map(repr, self.names))
             raise Refusal(404, f"this server has the model {names}, not {name!r:.80}")
 
-    def _texts(self, texts: str | Sequence[str]) -> list[str]:
+    def _texts(
+        self, texts: str | Sequence[str], may_be_empty: bool = False
+    ) -> list[str]:
         texts = [texts] if isinstance(texts, str) else list(texts)
         self._check_count(len(texts))
         check_unicode(texts, "a request")
         limit = self._options.max_characters
         for text in texts:
-            if not text.strip():
+            if not (may_be_empty or text.strip()):
                 raise Refusal(400, "a text must not be empty")
             if len(text) > limit:
                 raise Refusal(

@@ -1,7 +1,7 @@
 """Multiple choice: which of several texts answers a question, or fills a blank."""
 
 import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, overload
 
 import keras
@@ -159,6 +159,10 @@ class RoFormerMultipleChoice(VectorTask):
         return inputs, vector
 
     # === Training ===
+
+    @property
+    def probabilities(self) -> Callable:
+        return ops.softmax
 
     def default_loss(self) -> keras.losses.Loss:
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)

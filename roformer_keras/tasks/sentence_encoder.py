@@ -1,7 +1,7 @@
 """Vectors of sentences, trained so that cosines measure similarity."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import keras
@@ -226,6 +226,10 @@ class RoFormerSentenceEncoder(TextTask):
         self.text_counts = (1,) if objective == "contrastive" else (2,)
 
     # === Training ===
+
+    @property
+    def probabilities(self) -> Callable | None:
+        return ops.softmax if self.objective == "classification" else None
 
     def default_loss(self) -> keras.losses.Loss:
         if self.objective == "cosent":

@@ -1,5 +1,6 @@
 """The base of models that are fine-tuned: texts in, answers out."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -33,6 +34,7 @@ from roformer_keras.data.texts import as_texts, check_list, one_or_many, raw_row
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import run_model
 from roformer_keras.models import RoFormerBackbone
+from roformer_keras.models.loop_arguments import checks_arguments
 from roformer_keras.models.paths import argument_names
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.preset_files import (
@@ -43,6 +45,11 @@ from roformer_keras.models.preset_files import (
 from roformer_keras.models.text_data import TextData
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
 from roformer_keras.tasks import adversarial
+from roformer_keras.tasks.keras_measures import (
+    adapt_measures,
+    explained,
+    named_metrics,
+)
 from roformer_keras.tasks.labels import table_labels
 from roformer_keras.tasks.saved_task import (
     check_saved_options,
@@ -120,6 +127,7 @@ class TextTask(PresetModel):
 
     # === Training ===
 
+    @checks_arguments
     def compile(
         self,
         optimizer: Any = None,
@@ -154,8 +162,19 @@ class TextTask(PresetModel):
         self._check_loss(loss)
         check_number("adversarial_epsilon", adversarial_epsilon, minimum=0)
         check_number("r_drop", r_drop, minimum=0)
+        measures = {"loss": loss, "metrics": metrics, **kwargs}
         self.adversarial_epsilon, self.r_drop = adversarial_epsilon, r_drop
-        super().compile(optimizer, loss, metrics, **kwargs)
+        if self.probabilities is not None:
+            for name in {"metrics", "weighted_metrics"} & measures.keys():
+                measures[name] = named_metrics(measures[name])
+                adapt_measures(measures[name], self.probabilities)
+            adapt_measures(loss, self.probabilities)
+        super().compile(optimizer, **measures)
+
+    @property
+    def probabilities(self) -> Callable | None:
+        """Function from logits to probabilities of classes, if labels are classes."""
+        return None
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
         return make_optimizer(finetuning_rate(self.config.hidden_dim))
@@ -201,7 +220,8 @@ class TextTask(PresetModel):
         sample_weight: TensorLike = None,
         training: bool = True,
     ) -> TensorLike:
-        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        with self._explained(y, y_pred):
+            loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         if training and self.r_drop:
             divergence = self.divergence(y_pred[::2], y_pred[1::2])
             if sample_weight is not None:
@@ -210,6 +230,20 @@ class TextTask(PresetModel):
                 divergence = ops.cast(weights, divergence.dtype) * divergence
             loss += self.r_drop * ops.mean(divergence)
         return loss
+
+    def compute_metrics(
+        self,
+        x: TensorLike,
+        y: TensorLike,
+        y_pred: TensorLike,
+        sample_weight: TensorLike = None,
+    ) -> dict[str, Any]:
+        with self._explained(y, y_pred):
+            return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    def _explained(self, y, y_pred):
+        is_default = len(self._default_names) == 2
+        return contextlib.nullcontext() if is_default else explained(self, y, y_pred)
 
     def divergence(self, first: TensorLike, second: TensorLike) -> TensorLike:
         """Divergence of two passes of the same rows: `(rows,)`."""
@@ -321,6 +355,7 @@ class TextTask(PresetModel):
     ) -> Any: ...
 
     @one_or_many
+    @checks_arguments
     def predict(
         self,
         x: Texts,
@@ -337,10 +372,10 @@ class TextTask(PresetModel):
         Texts are computed in batches of similar length, while the next are tokenized.
 
         Args:
-            x: texts as in `as_texts`, or one str; a finite `tf.data.Dataset` or a
-                `PyDataset` of them, with or without labels; an iterator of rows, which
-                need not fit into memory: 2,048 are read from it at a time; or what
-                Keras's own `predict` takes, with dicts of ids.
+            x: texts as in `as_texts`, which may be empty, or one str; a finite
+                `tf.data.Dataset` or a `PyDataset` of them, with or without labels; an
+                iterator of rows, which need not fit into memory: 2,048 are read from it
+                at a time; or what Keras's own `predict` takes, with dicts of ids.
             batch_size: int. Maximum rows of a batch; any number that
                 `batch_tokens` has room for if not given.
             batch_tokens: int. Maximum tokens, padding included, that are computed
@@ -428,7 +463,7 @@ class TextTask(PresetModel):
             else:
                 x, check = iter(rows), _checked
         return map_rows(
-            check(x, counts, has_choices, has_tokens),
+            check(x, counts, has_choices, has_tokens, True),
             make_rows,
             lambda rows, numbers: decode(
                 run_model(model, self._batch(rows, numbers), chosen), rows, numbers

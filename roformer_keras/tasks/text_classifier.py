@@ -1,13 +1,13 @@
 """Classes of texts, and of pairs of texts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, overload
 
 import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.checks import check_flag
+from roformer_keras.checks import check_flag, check_number
 from roformer_keras.data.rows import Rows
 from roformer_keras.data.texts import one_or_many
 from roformer_keras.errors import ConfigurationError
@@ -179,6 +179,10 @@ class RoFormerTextClassifier(VectorTask):
         self.num_classes, self.classes = num_classes, classes
         self.multi_label = multi_label
 
+    @property
+    def probabilities(self) -> Callable:
+        return ops.sigmoid if self.multi_label else ops.softmax
+
     # === Training ===
 
     def default_loss(self) -> keras.losses.Loss:
@@ -319,5 +323,5 @@ class RoFormerTextClassifier(VectorTask):
                 return [n for n, p in zip(names, row, strict=True) if p >= threshold]
             return names[row.argmax()]
 
-        activation = ops.sigmoid if self.multi_label else ops.softmax
-        return self._labels(x, activation, label, probabilities, **kwargs)
+        check_number("threshold", threshold)
+        return self._labels(x, self.probabilities, label, probabilities, **kwargs)

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras import quirks
 from roformer_keras.checks import check_flag, check_number
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import ConditionalRandomField, TagAccuracy
@@ -23,7 +24,18 @@ from roformer_keras.tasks.span_tasks import (
 )
 from roformer_keras.tasks.spans import SpanRows, tags_of_spans
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import Texts
+from roformer_keras.types import TensorLike, Texts
+
+
+class TokenMean(keras.metrics.Mean):
+    """The mean of losses of batches, weighted by `tokens`, how many a batch has."""
+
+    tokens: Any = None
+
+    def update_state(self, values: TensorLike, sample_weight: TensorLike = None) -> Any:
+        tokens, self.tokens = self.tokens, None
+        weight = sample_weight if tokens is None else tokens
+        return super().update_state(values, weight)
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -117,6 +129,25 @@ class RoFormerTokenClassifier(SpanTask):
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
         return [TagAccuracy(name="accuracy")]
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """As in `TextTask`; the loss over batches is the mean of all tokens."""
+        super().compile(*args, **kwargs)
+        if self.crf is None and "loss" in self._default_names:
+            quirks.set_loss_tracker(self, TokenMean(name="loss"))
+
+    def compute_loss(
+        self,
+        x: TensorLike = None,
+        y: TensorLike = None,
+        y_pred: TensorLike = None,
+        sample_weight: TensorLike = None,
+        training: bool = True,
+    ) -> TensorLike:
+        tracker = self.metrics[0]
+        if isinstance(tracker, TokenMean) and not training:
+            tracker.tokens = ops.sum(ops.cast(ops.not_equal(y, -1), "float32"))
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def make_targets(self, y: Texts, rows: SpanRows) -> Any:
         return [

@@ -1,6 +1,6 @@
 """Ranking: which of two texts is nearer to a third."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, overload
 
 import keras
@@ -114,6 +114,10 @@ class RoFormerTripletRanker(VectorTask):
             combine=PairsOfScores(dtype="float32", name="scores"),
             **kwargs,
         )
+
+    @property
+    def probabilities(self) -> Callable:
+        return ops.softmax
 
     def default_loss(self) -> keras.losses.Loss:
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)

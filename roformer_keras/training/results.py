@@ -88,6 +88,7 @@ class FinetunedTask:
             count,
             fields,
             labelled=False,
+            may_be_empty=True,
             or_first=or_first,
             format=format,
             groups=columns,
@@ -129,7 +130,8 @@ class FinetunedTask:
         Raises:
             ConfigurationError: it cannot; names the row.
         """
-        as_texts(rows, self.answer_counts, self.task.has_choices)
+        counts = self.answer_counts
+        as_texts(rows, counts, self.task.has_choices, may_be_empty=True)
 
     @property
     def answer_counts(self) -> tuple[int, ...]:

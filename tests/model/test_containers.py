@@ -359,6 +359,104 @@ def test_batches_of_all_tasks_may_differ_in_width():
     assert wrong_cells(check_widths, cells) == []
 
 
+VERBS = {
+    "classifier": "classify",
+    "labels": "classify",
+    "pairs": "classify",
+    "regressor": "regress",
+    "cosent": "encode",
+    "tags": "extract",
+    "field": "extract",
+    "spans": "extract",
+    "relations": "extract",
+    "answers": "answer",
+    "ranker": "rank",
+    "choices": "choose",
+}
+
+
+def emptied(row, number):
+    """A row whose text of this number is empty; choices stay."""
+    if isinstance(row, str):
+        return ""
+    return tuple("" if n == number else part for n, part in enumerate(row))
+
+
+def check_empty(name, engine):
+    """Answers rows with an empty text; returns what is wrong, or None."""
+    model, texts = loaded(name)[0], TASKS[name][2]
+    count = 1 if isinstance(texts[0], str) else sum(type(t) is str for t in texts[0])
+    rows = [texts[0], *(emptied(texts[1], number) for number in range(count))]
+    model.engine = engine
+    try:
+        for verb in {VERBS[name], "predict"} - {"encode"}:
+            answers = getattr(model, verb)(rows, verbose=0)
+            if len(answers) != len(rows):
+                return f"{verb}: {len(answers)} answers"
+        if name == "cosent":
+            model.encode(["", SINGLES[0]], verbose=0)
+            return None
+        # As bert4keras: [CLS] and [SEP] alone.
+        made = [row if isinstance(row, tuple) else (row,) for row in rows]
+        ids = model.make_rows(made).batch(np.arange(len(made)))
+        outputs, expected = model.predict(rows, verbose=0), loaded(name)[1](ids)
+        for output, other in zip(outputs, np.asarray(expected), strict=True):
+            output = np.asarray(output)
+            if output.ndim == other.ndim + 1:
+                output = output[0]
+            cut = other[tuple(slice(size) for size in output.shape)]
+            seen = np.abs(cut) < 1e6
+            if not np.allclose(output[seen], cut[seen], atol=2e-5):
+                return "outputs differ"
+    finally:
+        model.engine = "auto"
+
+
+def test_empty_texts_are_answered():
+    assert wrong_cells(check_empty, [("classifier", "keras")]) == []
+
+
+@pytest.mark.weekly
+def test_empty_texts_of_all_tasks_are_answered():
+    cells = itertools.product(VERBS, ["keras", "openvino"])
+    assert wrong_cells(check_empty, cells) == []
+
+
+def test_empty_texts_are_no_texts_to_learn_from():
+    model, *_ = loaded("classifier")
+    with pytest.raises(ConfigurationError, match="a text must not be empty"):
+        model.fit(["好", ""], ["好", "差"], verbose=0)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "evaluate",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("fit", "predict")),
+        pytest.param("validation", marks=pytest.mark.slow),
+    ],
+)
+def test_a_data_loader_is_refused_or_read(method):
+    """Keras reads one of ids; one of texts does not tell columns from rows."""
+    import torch
+
+    model, _, ids, targets = loaded("classifier")
+    texts, labels = TASKS["classifier"][2:4]
+    rows = [({key: ids[key][n] for key in ids}, targets[n]) for n in range(6)]
+    call = {
+        "fit": lambda data: model.fit(data, verbose=0),
+        "evaluate": lambda data: model.evaluate(data, verbose=0),
+        "predict": lambda data: model.predict(data, verbose=0),
+        "validation": lambda data: model.fit(
+            texts, labels, validation_data=data, verbose=0
+        ),
+    }[method]
+    call(torch.utils.data.DataLoader(rows, 4))
+    loader = torch.utils.data.DataLoader(list(zip(texts, labels, strict=True)), 4)
+    with pytest.raises(ConfigurationError, match="got a DataLoader of PyTorch: give"):
+        call(loader)
+
+
 def test_a_trained_model_and_its_data_are_freed():
     """TensorFlow keeps the functions of its datasets for ever."""
     kind, options, texts, labels, *_ = TASKS["classifier"]

@@ -25,6 +25,28 @@ WRONG = {
     "object": (3, OBJECT, "x"),
     "prompts": (OBJECT, [OBJECT], [None], 3.5),
     "tokens": (OBJECT, 3.5, [OBJECT], [None]),
+    "epochs": ("x", 3.5, OBJECT, 0),
+    "flag": ("x", 3, OBJECT),
+    "verbose": ("x", 3, OBJECT, None),
+    "callbacks": ("x", 3, OBJECT, ["x"]),
+    "measure": (3, OBJECT, "no_such", [3]),
+    "unknown": (1,),
+}
+
+
+# Arguments of Keras's own `fit`.
+LOOP = {
+    "epochs": "integer",
+    "verbose": "verbose",
+    "callbacks": "callbacks",
+    "validation_data": "object",
+    "validation_batch_size": "integer",
+    "shuffle": "flag",
+    "initial_epoch": "integer",
+    "steps_per_epoch": "integer",
+    "validation_steps": "integer",
+    "validation_freq": "epochs",
+    "unknown": "unknown",
 }
 
 
@@ -211,27 +233,67 @@ def calls(folder):
         "classify": (
             task.classify,
             {"x": GOOD[:1], "verbose": 0},
-            {"x": "texts", "batch_size": "integer", "batch_tokens": "integer"},
+            {
+                "x": "texts",
+                "batch_size": "integer",
+                "batch_tokens": "integer",
+                "threshold": "number",
+            },
         ),
         "fit": (
             task.fit,
             {"x": GOOD[:2], "y": [0, 1], "verbose": 0},
-            {**training, "y": "names"},
+            {**training, "y": "names", **LOOP},
         ),
         "evaluate": (
             task.evaluate,
             {"x": GOOD[:2], "y": [0, 1], "verbose": 0},
-            {"x": "texts", "batch_size": "integer", "sample_weight": "numbers"},
+            {
+                "x": "texts",
+                "batch_size": "integer",
+                "sample_weight": "numbers",
+                "steps": "integer",
+                "verbose": "verbose",
+                "callbacks": "callbacks",
+                "return_dict": "flag",
+                "unknown": "unknown",
+            },
+        ),
+        "predict": (
+            task.predict,
+            {"x": GOOD[:2], "verbose": 0},
+            {
+                "x": "texts",
+                "batch_size": "integer",
+                "batch_tokens": "integer",
+                "verbose": "verbose",
+                "engine": "choice",
+                "steps": "integer",
+                "callbacks": "callbacks",
+                "unknown": "unknown",
+            },
         ),
         "fit texts": (
             masked.fit,
             {"x": GOOD[:2], "verbose": 0},
-            {**training, "max_length": "integer"},
+            {**training, "max_length": "integer", **LOOP},
         ),
         "compile": (
             task.compile,
             {},
-            {"adversarial_epsilon": "number", "r_drop": "number"},
+            {
+                "adversarial_epsilon": "number",
+                "r_drop": "number",
+                "optimizer": "object",
+                "loss": "measure",
+                "metrics": "measure",
+                "weighted_metrics": "measure",
+                "run_eagerly": "flag",
+                "jit_compile": "flag",
+                "steps_per_execution": "integer",
+                "auto_scale_loss": "flag",
+                "learning_rate": "unknown",
+            },
         ),
         "make_optimizer": (
             optimizers.make_optimizer,
