@@ -58,8 +58,8 @@ def prepare_data(
         model: that takes the data; see `signature_of`.
 
     Returns:
-        Keras's own adapter, whose dataset is not tuned, and whose batches may differ in
-        width. A dataset whose options say whether it is tuned stays as it is.
+        Keras's own adapter. It makes a dataset of batches of any widths, without
+        tuning. A dataset keeps its own options of tuning.
     """
     is_alone = y is None and sample_weight is None and class_weight is None
     if is_alone:

@@ -24,11 +24,11 @@ def named_metrics(metrics: Any) -> Any:
     def named(metric):
         if not isinstance(metric, str) or metric.lower() in BY_SHAPE:
             return metric
-        found = keras.metrics.get(metric)
-        if not isinstance(found, keras.metrics.Metric):
+        named_metric = keras.metrics.get(metric)
+        if not isinstance(named_metric, keras.metrics.Metric):
             return metric
-        found.name = metric
-        return found
+        named_metric.name = metric
+        return named_metric
 
     return keras.tree.map_structure(named, metrics)
 

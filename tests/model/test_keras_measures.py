@@ -41,7 +41,7 @@ def new_model(name):
 
 
 def wrong_measures(name):
-    """What differs from plain Keras on one-hot labels and probabilities."""
+    """Compare with plain Keras on one-hot labels and probabilities."""
     _, plain, ids, targets = loaded(name)
     texts, labels = TASKS[name][2:4]
     model, outputs = new_model(name), plain(ids)
