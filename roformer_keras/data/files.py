@@ -212,6 +212,7 @@ def read_table(
             has_choices=has_choices,
             classes=classes,
         )
+    options = count, has_choices, has_tokens, may_be_empty
     table = Table([], [] if labelled else None, [], [] if groups else None)
     for line, values in rows:
         try:
@@ -220,9 +221,7 @@ def read_table(
             if has_tokens and labelled:
                 text = values[count - has_choices - 1]
                 values[count] = token_tags(text, values[count])
-            texts = _texts_of(
-                values, count, has_choices, has_tokens, keys, where(line), may_be_empty
-            )
+            texts = _texts_of(values, *options, keys, where(line))
         except SourceError as error:
             if skipped is None:
                 raise
@@ -292,7 +291,7 @@ def _with_groups(keys, groups):
     return keys, [keys.index(group) for group in named]
 
 
-def _texts_of(values, count, has_choices, has_tokens, keys, where, may_be_empty):
+def _texts_of(values, count, has_choices, has_tokens, may_be_empty, keys, where):
     """The texts of a row, of which the last may be a list of choices."""
     texts = tuple(_joined(text, has_tokens) for text in values[: count - has_choices])
     for number, text in enumerate(texts):

@@ -95,6 +95,33 @@ def as_texts(
     return rows
 
 
+class SizedRows:
+    """The rows of a table, each checked when it is read."""
+
+    def __init__(self, table, *options):
+        self._rows, self._size = table
+        self._options = options
+        if not self._size:
+            as_texts([], options[0])
+
+    def __iter__(self):
+        return checked_rows(self._rows, *self._options)
+
+    def __len__(self):
+        return self._size
+
+
+def checked_rows(stream, *options):
+    """Rows of an iterator, each checked when it is read."""
+    for number, row in enumerate(stream):
+        try:
+            yield as_texts([row], *options)[0]
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                error.message, row=number, hint=error.hint
+            ) from error
+
+
 def raw_rows(x, counts: Sequence[int], has_choices: bool = False) -> Iterable:
     """The rows of any container, not yet checked; arguments as in `as_texts`."""
     check_list(x)

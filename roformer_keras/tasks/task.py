@@ -30,7 +30,14 @@ from roformer_keras.data.tables import (
     text_columns,
 )
 from roformer_keras.data.tagged import row_tokens, token_tags
-from roformer_keras.data.texts import as_texts, check_list, one_or_many, raw_rows
+from roformer_keras.data.texts import (
+    SizedRows,
+    as_texts,
+    check_list,
+    checked_rows,
+    one_or_many,
+    raw_rows,
+)
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import run_model
 from roformer_keras.models import RoFormerBackbone
@@ -454,14 +461,14 @@ class TextTask(PresetModel):
         has_choices, has_tokens = self.has_choices, self.has_tokens
         if hasattr(x, "as_numpy_iterator") or isinstance(x, keras.utils.PyDataset):
             x = texts_of(x, counts, has_choices, has_tokens)
-        check: Callable = _checked if isinstance(x, Iterator) else as_texts
+        check: Callable = checked_rows if isinstance(x, Iterator) else as_texts
         if is_table(x):
             rows = self._text_rows(x, counts)
             # A dataset without a length is a stream.
             if hasattr(x, "__len__"):
-                x, check = (rows, len(x)), _SizedRows
+                x, check = (rows, len(x)), SizedRows
             else:
-                x, check = iter(rows), _checked
+                x, check = iter(rows), checked_rows
         return map_rows(
             check(x, counts, has_choices, has_tokens, True),
             make_rows,
@@ -587,30 +594,3 @@ class TextTask(PresetModel):
             targets: of `batch_targets`.
         """
         return weights
-
-
-class _SizedRows:
-    """The rows of a table, each checked when it is read."""
-
-    def __init__(self, table, *options):
-        self._rows, self._size = table
-        self._options = options
-        if not self._size:
-            as_texts([], options[0])
-
-    def __iter__(self):
-        return _checked(self._rows, *self._options)
-
-    def __len__(self):
-        return self._size
-
-
-def _checked(stream, *options):
-    """Rows of an iterator, each checked when it is read."""
-    for number, row in enumerate(stream):
-        try:
-            yield as_texts([row], *options)[0]
-        except ConfigurationError as error:
-            raise ConfigurationError(
-                error.message, row=number, hint=error.hint
-            ) from error
