@@ -77,9 +77,11 @@ def explained(model: Any, labels: Any, outputs: Any) -> Iterator[None]:
     """Explains an error of a loss or a metric that does not fit a task."""
     try:
         yield
-    except RoFormerError:
+    except (RoFormerError, MemoryError):
         raise
     except Exception as error:
+        if "Exhausted" in type(error).__name__:
+            raise
         raise ConfigurationError(
             "the loss and the metrics of compile must fit the labels of "
             f"{type(model).__name__}, which are of shape {tuple(labels.shape)}, and "

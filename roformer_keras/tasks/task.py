@@ -1,6 +1,5 @@
 """The base of models that are fine-tuned: texts in, answers out."""
 
-import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -227,7 +226,7 @@ class TextTask(PresetModel):
         sample_weight: TensorLike = None,
         training: bool = True,
     ) -> TensorLike:
-        with self._explained(y, y_pred):
+        with explained(self, y, y_pred):
             loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         if training and self.r_drop:
             divergence = self.divergence(y_pred[::2], y_pred[1::2])
@@ -245,12 +244,8 @@ class TextTask(PresetModel):
         y_pred: TensorLike,
         sample_weight: TensorLike = None,
     ) -> dict[str, Any]:
-        with self._explained(y, y_pred):
+        with explained(self, y, y_pred):
             return super().compute_metrics(x, y, y_pred, sample_weight)
-
-    def _explained(self, y, y_pred):
-        is_default = len(self._default_names) == 2
-        return contextlib.nullcontext() if is_default else explained(self, y, y_pred)
 
     def divergence(self, first: TensorLike, second: TensorLike) -> TensorLike:
         """Divergence of two passes of the same rows: `(rows,)`."""

@@ -133,7 +133,8 @@ class RoFormerTokenClassifier(SpanTask):
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """As in `TextTask`; the loss over batches is the mean of all tokens."""
         super().compile(*args, **kwargs)
-        if self.crf is None and "loss" in self._default_names:
+        # A mean over tokens, as that of the task is.
+        if getattr(self.loss, "ignore_class", None) is not None:
             quirks.set_loss_tracker(self, TokenMean(name="loss"))
 
     def compute_loss(
