@@ -458,8 +458,7 @@ class PresetModel(FastModel):
                 validation_data=validation_data,
                 validation_split=validation_split,
                 validation_batch_size=validation_batch_size,
-                # A dataset has its own order.
-                shuffle=shuffle and y is not None,
+                shuffle=shuffle and y is not None,  # A dataset has its own order.
                 class_weight=None if is_weighted else reader.weights_by_number(),
                 sample_weight=sample_weight,
                 callbacks=callbacks,
@@ -514,9 +513,8 @@ class PresetModel(FastModel):
         check_container(x, y, sample_weight)
         x = reader.ready(x)
         if isinstance(x, Iterator) or is_ready(x):
-            return super().evaluate(
-                x, y, batch_size, sample_weight=sample_weight, **kwargs
-            )
+            kwargs["sample_weight"] = sample_weight
+            return super().evaluate(x, y, batch_size, **kwargs)
         data = reader.read(x, y, sample_weight)
         return self._loop("evaluate", data)(data.batches(batch_size), **kwargs)
 
