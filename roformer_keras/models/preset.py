@@ -482,8 +482,7 @@ class PresetModel(FastModel):
             callbacks = [ForModel(callbacks, self, data.trainer)]
         self.history = self._loop("fit", data)(
             batches,
-            # They shuffle by themselves, by a seed.
-            shuffle=False,
+            shuffle=False,  # They shuffle by themselves, by a seed.
             validation_data=validation_data,
             initial_epoch=initial_epoch,
             callbacks=callbacks,
