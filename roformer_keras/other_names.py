@@ -9,6 +9,9 @@ _Class = TypeVar("_Class", bound=type)
 # Names of version 0.1 that 0.2 withdrew -> what to do instead. `argument=` is an
 # argument or a field, `--flag` a flag. CHANGELOG.md has a table of them.
 WITHDRAWN = {
+    "--coordinator": "train in several processes by distributed.train",
+    "--num-processes": "train in several processes by distributed.train",
+    "--process-id": "train in several processes by distributed.train",
     "--piece-rows": "a worker answers 2048 rows together; of generate 256, of "
     "paraphrase 16",
     "--cpus-per-replica": "start a container for each process, behind a proxy",

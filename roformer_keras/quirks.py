@@ -379,17 +379,6 @@ def distributing_batches(distribute: Callable) -> Iterator[None]:
                 distribution_lib.distribute_data_input = original
 
 
-def jax_client() -> Any:
-    """The store that the processes of a JAX program share.
-
-    JAX 0.10: its public exchanges are computations on devices, which give up while the
-    first process works for long.
-    """
-    from jax._src.distributed import global_state
-
-    return global_state.client
-
-
 def has_onednn() -> bool:
     """True if TensorFlow computes with oneDNN.
 

@@ -252,7 +252,8 @@ WITH_MODELS = [
         "finetune text-classification --train odd.tsv -o run --source SMALL "
         "--coordinator localhost:1",
         2,
-        "--coordinator is for several processes",
+        "version 0.2 withdrew --coordinator: train in several processes by "
+        "distributed.train",
     ),
 ]
 MANY = "many.parquet"

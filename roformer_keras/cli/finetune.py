@@ -4,15 +4,13 @@ import sys
 from pathlib import Path
 
 from roformer_keras.checks import read_fields, read_toml
-from roformer_keras.cli.flags import Count, merge_flags
+from roformer_keras.cli.flags import merge_flags
 from roformer_keras.cli.libraries import check_libraries
 from roformer_keras.cli.paths import check_table
-from roformer_keras.cli.processes import train_together
 from roformer_keras.cli.terminal import remark, remark_source, shows_progress, training
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import require
 from roformer_keras.training.folder import is_new_run
-from roformer_keras.training.process_settings import Processes
 
 FILES = ("train", "valid", "test")
 EXAMPLES = (
@@ -31,9 +29,6 @@ def run(
     output: str,
     config: str | None = None,
     dropout: float | None = None,
-    num_processes: Count = 1,
-    process_id: int = 0,
-    coordinator: str | None = None,
     overwrite: bool = False,
     quiet: bool = False,
     **flags,
@@ -48,9 +43,6 @@ def run(
         config: settings in TOML; of a list as `learning_rate`, each is tried, and the
             best on held-out data is kept.
         dropout: (default: the checkpoint's).
-        num_processes: that train together, on JAX, each started by this command.
-        process_id: of this one; 0 is the one that writes.
-        coordinator: HOST:PORT where process 0 can be reached, a free port there.
         overwrite: discard a training of other settings in that folder, once the new
             one is found to be possible.
     """
@@ -63,28 +55,17 @@ def run(
     settings, *others = (read_settings(task, config, flags | trial) for trial in trials)
     check_libraries(vars(settings), FILES)
     _check_files(settings)
-    if not others and process_id == 0:
+    if not others:
         is_new_run(Path(output), settings.describe(), overwrite, settings.free)
     is_default = settings.source == type(settings).source
-    processes = Processes(
-        num_processes=num_processes, process_id=process_id, coordinator=coordinator
-    )
-    if others and num_processes > 1:
-        raise ConfigurationError(
-            "several learning rates are tried in one process, got "
-            f"num_processes={num_processes}"
-        )
-    is_quiet = quiet or process_id > 0
-    if is_default and "source" not in flags and not is_quiet:
+    if is_default and "source" not in flags and not quiet:
         remark_source(settings.source)
     if others:
         runs = {f"rate-{one.learning_rate:g}": one for one in (settings, *others)}
         output = str(_train_each(runs, output, overwrite, quiet))
-        _show_end(settings, output, quiet)
-        return
-    train_together(_train, (settings, output, overwrite, quiet), processes)
-    if process_id == 0:
-        _show_end(settings, output, quiet)
+    else:
+        _train(settings, output, overwrite, quiet)
+    _show_end(settings, output, quiet)
 
 
 def _rates(config, flags):

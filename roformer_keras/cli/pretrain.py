@@ -7,13 +7,11 @@ from roformer_keras.checks import from_fields, read_fields
 from roformer_keras.cli.flags import Count, merge_flags
 from roformer_keras.cli.libraries import check_libraries
 from roformer_keras.cli.paths import is_small
-from roformer_keras.cli.processes import train_together
 from roformer_keras.cli.terminal import shows_progress, training
 from roformer_keras.data.corpus import read_corpus
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import require
 from roformer_keras.training.folder import is_new_run
-from roformer_keras.training.process_settings import Processes
 
 FILES = ("files",)
 EXAMPLES = (
@@ -39,9 +37,6 @@ def run(
     hidden_dim: Count | None = None,
     num_heads: Count | None = None,
     whole_word: bool = False,
-    num_processes: Count = 1,
-    process_id: int = 0,
-    coordinator: str | None = None,
     overwrite: bool = False,
     quiet: bool = False,
     **flags,
@@ -67,9 +62,6 @@ def run(
             (default: 10000).
         length: tokens of a row, or of each of two texts (default: 128, or 64).
         whole_word: mask words instead of characters.
-        num_processes: that train together, on JAX, each started by this command.
-        process_id: of this one; 0 is the one that writes.
-        coordinator: HOST:PORT where process 0 can be reached, a free port there.
         overwrite: discard a training of other settings in that folder, once the new
             one is found to be possible.
     """
@@ -87,14 +79,8 @@ def run(
         if all(map(is_small, corpus.paths())):
             # A field that is missing is found here.
             next(read_corpus(corpus, "all"), None)
-    if process_id == 0:
-        is_new_run(Path(output), settings.describe(), overwrite, settings.free)
-    processes = Processes(
-        num_processes=num_processes, process_id=process_id, coordinator=coordinator
-    )
-    result = train_together(_train, (settings, output, overwrite, quiet), processes)
-    if process_id == 0:
-        print(result)
+    is_new_run(Path(output), settings.describe(), overwrite, settings.free)
+    print(_train(settings, output, overwrite, quiet))
 
 
 def _train(settings, output, overwrite, quiet):

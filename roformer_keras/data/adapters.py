@@ -222,16 +222,8 @@ def refuse_strategy(model: keras.Model) -> None:
 
 # === Devices of `keras.distribution` ===
 
-
-class WholeBatches(keras.distribution.DataParallel):
-    """`DataParallel` of several processes that are each given every batch whole.
-
-    Each device computes its own rows of a batch. What a batch holds, and what is drawn
-    for it, do not depend on how many processes there are.
-    """
-
-    def __init__(self):
-        super().__init__(auto_shard_dataset=False)
+# The attribute of a distribution whose processes are each given every batch whole.
+WHOLE_BATCHES = "_gives_whole_batches"
 
 
 def uneven_batches() -> contextlib.AbstractContextManager:
@@ -251,7 +243,9 @@ def _distribute(
     import jax
 
     sharding = getattr(layout, "backend_layout", layout)
-    is_whole = isinstance(keras.distribution.distribution(), WholeBatches)
+    # Of several processes that are each given every batch whole, each has its own rows
+    # computed, so that what is drawn does not depend on how many there are.
+    is_whole = getattr(keras.distribution.distribution(), WHOLE_BATCHES, False)
     has_whole = is_whole or jax.process_count() == 1
     if has_whole and isinstance(sharding, jax.sharding.NamedSharding):
         try:

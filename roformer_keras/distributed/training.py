@@ -1,17 +1,19 @@
 """A training of several processes as a job of Ray Train, which watches them."""
 
 import os
+import shutil
 import socket
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from roformer_keras.checks import check_integer
+from roformer_keras.data.adapters import WHOLE_BATCHES
 from roformer_keras.distributed.cluster import check_resources
 from roformer_keras.errors import ProcessError, RoFormerError
 from roformer_keras.extras import import_extra
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.pretraining_settings import PretrainingSettings
-from roformer_keras.training.process_settings import Processes
 
 
 def train(
@@ -97,21 +99,38 @@ def train(
 
 
 def _train_in_worker(config):
-    """Work of each worker."""
+    """Trains with the others; the first worker alone writes to the folder of the run.
+
+    Each makes every batch whole, and the devices of all compute their rows of it.
+    """
     context = import_extra("ray.train", "a worker").get_context()
     collective = import_extra("ray.train.collective", "a worker")
-    rank = context.get_world_rank()
+    rank, count = context.get_world_rank(), context.get_world_size()
     address = collective.broadcast_from_rank_zero(None if rank else _free_address())
-    from roformer_keras.training.processes import join, leave
+    import jax
+    import keras
 
-    processes = Processes(
-        num_processes=context.get_world_size(), process_id=rank, coordinator=address
-    )
-    if processes.num_processes > 1:
-        join(processes)
-    _run(config["settings"], config["folder"], config["overwrite"])
-    if processes.num_processes > 1:
-        leave()
+    # It would take SIGTERM for itself, and the process would not end.
+    jax.config.update("jax_enable_preemption_service", False)
+    if count > 1:
+        jax.distributed.initialize(address, count, rank)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder, settings = config["folder"], config["settings"]
+        if rank:
+            # What the first worker has saved, for the same decisions.
+            copy = Path(scratch, "run")
+            if folder.exists():
+                shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".ray"))
+            folder = copy
+        collective.barrier()
+        run = _run_of(settings)(settings, folder, verbose=False)
+        if count > 1:
+            whole = keras.distribution.DataParallel(auto_shard_dataset=False)
+            setattr(whole, WHOLE_BATCHES, True)
+            run.distribution = whole
+        run.execute(config["overwrite"])
+    if count > 1:
+        jax.distributed.shutdown()
 
 
 def _free_address():
@@ -122,13 +141,11 @@ def _free_address():
         return f"{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
 
 
-def _run(settings, folder, overwrite):
-    options = {"overwrite": overwrite, "verbose": False}
+def _run_of(settings):
     if isinstance(settings, PretrainingSettings):
-        from roformer_keras.training.pretrain import pretrain
+        from roformer_keras.training.pretrain import PretrainingRun
 
-        pretrain(settings, folder, **options)
-    else:
-        from roformer_keras.training.finetune import finetune
+        return PretrainingRun
+    from roformer_keras.training.finetune import FinetuningRun
 
-        finetune(settings, folder, **options)
+    return FinetuningRun

@@ -41,14 +41,13 @@ from roformer_keras.training.finetuning_data import count_leaks, read_data
 from roformer_keras.training.finetuning_plots import draw_curves
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.folder import LOG, PRESET
-from roformer_keras.training.processes import copy_variables
 from roformer_keras.training.results import (
     REPORTS,
     report_on,
     write_baselines,
     write_reports,
 )
-from roformer_keras.training.run import ResumableRun, check_loss
+from roformer_keras.training.run import ResumableRun, check_loss, copy_variables
 from roformer_keras.training.state import state_variables
 
 _CURVES = "curves.png"
@@ -166,7 +165,7 @@ class FinetuningRun(ResumableRun):
                 f"monitor must be one of {', '.join(known)}, got {self.monitor!r}"
             )
         self.model = self._make_task()
-        self.trained = self.team.twin(self.model, self._make_task)
+        self.trained = self.twin(self._make_task)
         if self.settings.on_bad_row == "skip":
             self.data = self.data.usable_by(self.model)
         data = self.data
@@ -174,7 +173,7 @@ class FinetuningRun(ResumableRun):
         self.valid_rows = data.valid and self._labelled(data.valid)
         if data.test is not None:
             self._labelled(data.test)
-        with self.team.together():
+        with self.together():
             rows = self.settings.rows * (2 if self.settings.r_drop else 1)
             choose_blocks(self.trained, rows, self.train_rows.max_length)
             self._compile(self.trained)
@@ -353,7 +352,7 @@ class FinetuningRun(ResumableRun):
         valid = self.data.valid
         if valid is None:
             return {}
-        with self.team.alone():
+        with self.together(alone=True):
             copy_variables(self.trained, self.model)
             return self._figures_of(valid)
 
@@ -365,6 +364,19 @@ class FinetuningRun(ResumableRun):
         if self.monitor not in figures:
             figures[self.monitor] = class_figure(report, self.monitor)
         return figures
+
+    def shared(self, figures: dict) -> dict:
+        """Figures as the first process has them, so that all decide alike."""
+        if self.distribution is None or not figures:
+            return figures
+        from jax.experimental import multihost_utils
+
+        values = np.array([np.nan if one is None else one for one in figures.values()])
+        values = multihost_utils.broadcast_one_to_all(values).tolist()
+        return {
+            name: None if math.isnan(value) else value
+            for name, value in zip(figures, values, strict=True)
+        }
 
     def compare(self, value, epoch) -> dict | None:
         """The best epoch so far; its weights are kept."""
@@ -468,7 +480,7 @@ class _AfterEpoch(keras.callbacks.Callback):
         seconds = time.perf_counter() - self._since
         best = run.progress["best"]
         with run.final_weights():
-            figures = run.team.on_first(run.evaluate)
+            figures = run.shared(run.evaluate())
             if figures:
                 best = run.compare(figures[run.monitor], done)
         figures = {f"val_{name}": value for name, value in figures.items()}

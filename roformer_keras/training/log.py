@@ -59,20 +59,17 @@ class EventLog:
         folder: of the files.
         first: int. The first update; rows of later ones, which an interrupted training
             has left, are void.
-        is_written: bool. Whether this process writes them.
 
     Raises:
         OutputError: the files cannot be written.
     """
 
-    def __init__(self, folder: Path, first: int, is_written: bool = True):
+    def __init__(self, folder: Path, first: int):
         self._folder = folder
         writer = import_extra("tensorboardX", "a training").SummaryWriter
         with self._errors():
             # A row never waits for the thread that writes, which a full disk ends.
-            self._writer = writer(
-                str(folder), purge_step=first, max_queue=1000, write_to_disk=is_written
-            )
+            self._writer = writer(str(folder), purge_step=first, max_queue=1000)
 
     def write(self, figures: Mapping) -> None:
         """Adds those figures of a row that are floats."""
@@ -90,15 +87,6 @@ class EventLog:
         return output_errors(
             self._folder, "what was saved before is kept, and the same run resumes it"
         )
-
-
-class NoLog:
-    """In place of a `LogFile` where another process writes it."""
-
-    size = 0
-
-    def write(self, figures: Mapping) -> None:
-        pass
 
 
 def read_log(path: Path) -> list[dict]:

@@ -11,7 +11,6 @@ NAME.zip              the result, if bert4keras can compute it
 
 import contextlib
 import dataclasses
-import functools
 import inspect
 import itertools
 import math
@@ -133,11 +132,11 @@ class PretrainingRun(ResumableRun):
         self.tokenizer = self._make_tokenizer(is_new)
         self.teacher = None
         if settings.teacher is not None:
-            with self.team.together():
+            with self.together():
                 self.teacher = models.RoFormerSim.from_preset(settings.teacher)
         kind = getattr(models, OBJECTIVES[settings.objective].model_class)
         self.model = self._make_model(kind)
-        self.trained = self.team.twin(self.model, lambda: self._make_model(kind))
+        self.trained = self.twin(lambda: self._make_model(kind))
         self.last_checkpoints = None
         if settings.average_checkpoints:
             self.last_checkpoints = LastCheckpoints(
@@ -166,16 +165,12 @@ class PretrainingRun(ResumableRun):
         # A label is no text.
         texts = OBJECTIVES[settings.objective].fields and 2
         build = build_subword_vocabulary if settings.subwords else build_vocabulary
-        tokens = self.team.on_first(
-            lambda: build(
-                (
-                    record[: texts or None]
-                    for record in self._records("train", "vocabulary")
-                ),
-                min_count=settings.min_count,
-                max_size=settings.max_vocabulary,
-                lower_case=settings.lower_case,
-            )[0]
+        records = self._records("train", "vocabulary")
+        tokens, _ = build(
+            (record[: texts or None] for record in records),
+            min_count=settings.min_count,
+            max_size=settings.max_vocabulary,
+            lower_case=settings.lower_case,
         )
         return RoFormerTokenizer(tokens, lower_case=settings.lower_case)
 
@@ -293,17 +288,14 @@ class PretrainingRun(ResumableRun):
         settings, stage = self.settings, self.settings.stages[number]
         metadata = settings.describe()
         kind = "packed" if settings.packed else stage.length
-        tokenize = functools.partial(
-            tokenize_corpus,
+        tokens = tokenize_corpus(
             self.folder / _TOKENS / f"{part}-{kind}",
             [part, metadata["settings"]["data"], metadata["inputs"]["corpus"]],
             self._records(part, f"{part} tokens"),
             self._encoder(objective),
         )
-        # The others find what the first process has written.
-        self.team.on_first(lambda: len(tokenize()))
         return EpochItems(
-            tokenize(),
+            tokens,
             [settings.seed, number],
             packed=stage.length - 2 if settings.packed else None,
             separator=self.tokenizer.sep_id,
@@ -324,9 +316,7 @@ class PretrainingRun(ResumableRun):
     # === Training ===
 
     def train(self):
-        self.team.on_first(
-            lambda: self.tokenizer.save_vocabulary(self.folder / _VOCABULARY)
-        )
+        self.tokenizer.save_vocabulary(self.folder / _VOCABULARY)
         stages = self.settings.stages
         first = self.progress["stage"]
         if first == len(stages):
@@ -372,14 +362,14 @@ class PretrainingRun(ResumableRun):
         before = self._steps_before(number)
         checkpoints = self.last_checkpoints
         if checkpoints:
-            self.team.on_first(lambda: checkpoints.drop_after(before + done))
+            checkpoints.drop_after(before + done)
         held_out = self.held_out(objective, number)
 
         def save(**progress):
             if checkpoints:
                 update = self._steps_before(progress["stage"]) + progress["done"]
                 weights = self.trained.trainable_variables
-                self.team.on_first(lambda: checkpoints.add(update, weights))
+                checkpoints.add(update, weights)
             # Between stages the optimizer is not needed.
             names = variables if progress["done"] else ["model"]
             self.save({name: variables[name] for name in names}, **progress)
@@ -394,9 +384,7 @@ class PretrainingRun(ResumableRun):
             done * stage.accumulation,
             self.progress["tokens"],
         )
-        events = EventLog(
-            self.folder / _TENSORBOARD, before + done + 1, self.team.is_first
-        )
+        events = EventLog(self.folder / _TENSORBOARD, before + done + 1)
         recorder = Recorder(
             stage=number,
             before=before,

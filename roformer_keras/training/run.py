@@ -26,7 +26,7 @@ resumes the last saved state. `training.folder` says which files there are.
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -41,8 +41,7 @@ from roformer_keras.training.folder import (
     locked,
     reset_run,
 )
-from roformer_keras.training.log import LogFile, NoLog
-from roformer_keras.training.processes import Team, copy_variables
+from roformer_keras.training.log import LogFile
 from roformer_keras.training.state import (
     DIVERGED,
     load_metadata,
@@ -67,7 +66,7 @@ class ResumableRun:
         model: the result; `build` sets it.
         trained: what is trained: `model`; or where several processes train together, a
             twin of it that they share, from which it gets its values at the end.
-        team: `Team`. The processes that train together.
+        distribution: of `keras.distribution`, where several processes train together.
         progress: dict of JSON values. That of the saved state, or `start`.
         has_state: bool. Whether there is a saved state.
         log: `LogFile` with the rows up to the saved state.
@@ -83,8 +82,8 @@ class ResumableRun:
         self.model: Any = None
         self.trained: Any = None
         self.log: Any = None
-        self.team = Team()
-        self.verbose = verbose and self.team.is_first
+        self.distribution: keras.distribution.Distribution | None = None
+        self.verbose = verbose
         self.progress, self.has_state = dict(self.start), False
 
     def execute(self, overwrite: bool = False):
@@ -100,25 +99,18 @@ class ResumableRun:
             OutputError: the folder holds another training, or cannot be written to;
                 what was saved before stays whole.
         """
-        team = self.team
-        with locked(self.folder) if team.is_first else contextlib.nullcontext():
+        with locked(self.folder):
             metadata = self.settings.describe()
-            team.check_equal("settings and files", metadata)
-            is_new = team.on_first(
-                lambda: is_new_run(self.folder, metadata, overwrite, self.settings.free)
-            )
+            is_new = is_new_run(self.folder, metadata, overwrite, self.settings.free)
             self.prepare(is_new)
-            # A shared folder may show some of them an older state.
-            team.check_equal("saved states", self.progress)
             if is_new:
-                team.on_first(lambda: reset_run(self.folder, metadata, self.leftovers))
-            size = self.progress.get("log", 0)
-            self.log = LogFile(self.folder / LOG, size) if team.is_first else NoLog()
-            with team.together():
+                reset_run(self.folder, metadata, self.leftovers)
+            self.log = LogFile(self.folder / LOG, self.progress.get("log", 0))
+            with self.together():
                 self.train()
             copy_variables(self.trained, self.model)
             self.finish()
-            team.on_first(self.write_results)
+            self.write_results()
             return self.model
 
     def prepare(self, is_new: bool = True) -> None:
@@ -153,6 +145,38 @@ class ResumableRun:
         """Writes the preset, and what follows from it."""
         self.save_preset()
 
+    # === Several processes ===
+
+    @contextlib.contextmanager
+    def together(self, alone: bool = False) -> Iterator[None]:
+        """Within it, models are made for, and computed on, the devices of all.
+
+        Args:
+            alone: bool. True for those of this process.
+        """
+        if self.distribution is None:
+            yield
+            return
+        before = keras.distribution.distribution()
+        keras.distribution.set_distribution(None if alone else self.distribution)
+        try:
+            yield
+        finally:
+            keras.distribution.set_distribution(before)
+
+    def twin(self, make: Callable[[], Any]) -> Any:
+        """The model to train: `model`, or a copy on the devices of all processes.
+
+        Args:
+            make: makes such a model.
+        """
+        if self.distribution is None:
+            return self.model
+        with self.together():
+            other = make()
+            copy_variables(self.model, other)
+        return other
+
     # === What it uses for that ===
 
     def restore(self, variables: Mapping[str, Sequence]) -> None:
@@ -167,7 +191,7 @@ class ResumableRun:
             progress: JSON values, such as how many epochs are done.
         """
         progress = {**progress, "log": self.log.size}
-        self.team.on_first(lambda: save_state(self.folder / STATE, variables, progress))
+        save_state(self.folder / STATE, variables, progress)
         self.progress, self.has_state = progress, True
 
     def save_preset(self) -> None:
@@ -186,3 +210,14 @@ def check_loss(loss: float, when: str) -> None:
         raise ConfigurationError(
             f"the loss must be finite, {when} it became {loss}: {DIVERGED}"
         )
+
+
+def copy_variables(source: keras.Model, target: keras.Model) -> None:
+    """Assigns the values of all variables of a model to those of another of its kind.
+
+    Nothing happens if they are one model.
+    """
+    if source is target:
+        return
+    for one, other in zip(source.variables, target.variables, strict=True):
+        other.assign(one.numpy())

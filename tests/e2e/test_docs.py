@@ -52,7 +52,6 @@ ELSEWHERE = {
     "docs/huggingface.md": "below",
     "docs/serving.md": "tests/e2e/test_server.py",
     "docs/several-devices.md": "tests/e2e/test_several_devices.py",
-    "docs/training-on-several-processes.md": "two machines and a cluster of Ray",
 }
 
 

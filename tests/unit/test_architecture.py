@@ -54,7 +54,7 @@ ALLOWED = {
     "bert4keras": "verification/reference_process",
     "jax": """
         compiled data/adapters layers/long_attention quirks tasks/adversarial
-        training/processes
+        distributed/training training/finetune
     """,
     "torch": "compiled tasks/adversarial verification/reference_process",
     "transformers": "verification/reference_process",

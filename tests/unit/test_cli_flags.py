@@ -53,7 +53,7 @@ FLAGS = {
     "fill-mask": f"{RAY} batch-tokens config encoding json output overwrite quiet "
     "source top-k vocabulary worker-engine",
     "finetune": f"{OPTIMIZER} accumulation adversarial-epsilon batch-size "
-    "class-weights config coordinator crf dropout dtype encoding epochs fields "
+    "class-weights config crf dropout dtype encoding epochs fields "
     "format header "
     "freeze-embeddings "
     "freeze-layers gradient-checkpointing holdout holdout-by ignore keep-best "
@@ -61,8 +61,8 @@ FLAGS = {
     "learning-rate lora-alpha lora-rank lora-targets max-length monitor multi-label "
     "no-crf "
     "no-freeze-embeddings no-gradient-checkpointing no-keep-best no-multi-label "
-    "no-pairs num-processes objective on-bad-row output overwrite pairs patience "
-    "head-activation pooling process-id quiet "
+    "no-pairs objective on-bad-row output overwrite pairs patience "
+    "head-activation pooling quiet "
     "r-drop schedule seed source test train valid warmup-ratio",
     "generate": f"{LINES} {RAY} batch-size encoding length-penalty max-length "
     "max-new-tokens method min-length min-new-tokens model num-beams "
@@ -78,12 +78,12 @@ FLAGS = {
     "port": "output overwrite",
     "predict": f"{READS} fields format output overwrite quiet text",
     "pretrain": f"{OPTIMIZER} accumulation average-checkpoints batch-size "
-    "config coordinator dtype encoding evaluate-every evaluation-batches fields format "
+    "config dtype encoding evaluate-every evaluation-batches fields format "
     "group header "
     "hidden-dim holdout ignore "
     "initialize-heads learning-rate length log-every lower-case max-vocabulary "
     "min-count name no-initialize-heads no-lower-case no-packed no-subwords num-heads "
-    "num-layers num-processes objective output overwrite packed process-id "
+    "num-layers  objective output overwrite packed "
     "quiet save-every seed source steps subwords teacher vocabulary warmup whole-word",
     "rerank": f"{READS} config fields format label max-length output overwrite query "
     "quiet source vocabulary",
@@ -153,7 +153,7 @@ RULES = {
     "a number in (0, 1000]": "repetition-penalty",
     "a number in [0, 1)": "beta-1 beta-2 ema holdout warmup-ratio",
     "an integer": "finetune:max-length lengths masked-positions max-vocabulary "
-    "min-length min-new-tokens port process-id tokenize:max-length",
+    "min-length min-new-tokens port tokenize:max-length",
     "an integer from 0 to 1048576": "lora-rank no-repeat-ngram-size",
     "an integer from 0 to 18446744073709551615": "generate:seed paraphrase:seed",
     "an integer from 0 to 2147483647": "warmup",
@@ -166,7 +166,7 @@ RULES = {
     "an integer from 1 to 2048": "max-texts",
     "an integer from 1 to 2147483647": "batch-size fill-mask:top-k "
     "hidden-dim k max-length max-new-tokens n num-beams num-heads num-layers "
-    "num-processes steps",
+    "steps",
     "an integer from 4 to 1048576": "length",
     "an integer of at least 0": "average-checkpoints evaluate-every freeze-layers",
     "an integer of at least 1": "batch-tokens cpus-per-worker evaluation-batches "

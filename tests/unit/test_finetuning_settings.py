@@ -7,7 +7,6 @@ from hostile.run import unrefused
 from roformer_keras.cli import finetune
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.training.finetuning_settings import FinetuningSettings
-from roformer_keras.training.process_settings import Processes
 
 
 def settings_of(train, task="text-classification", **changes):
@@ -169,20 +168,3 @@ def test_settings_come_back_from_json():
     assert settings.text_count == 2
     again = FinetuningSettings.from_dict(json.loads(json.dumps(settings.to_dict())))
     assert again == settings
-
-
-def test_processes_that_cannot_be():
-    meeting = "processes meet at HOST:PORT, the machine of process 0"
-    cases = [
-        ({"num_processes": 2}, meeting),
-        ({"num_processes": 2, "coordinator": "localhost:99999"}, meeting),
-        ({"process_id": 1}, "process_id must be below num_processes, got process_id=1"),
-        ({"process_id": -1}, "process_id must be an integer of at least 0, got -1"),
-        ({"num_processes": 0}, "num_processes must be an integer from 1 to"),
-    ]
-    wrong = unrefused(
-        [((fields,), message) for fields, message in cases],
-        lambda fields: Processes(**fields),
-        ConfigurationError,
-    )
-    assert wrong == []
