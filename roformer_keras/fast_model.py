@@ -80,7 +80,7 @@ class FastModel(keras.Model):
 
     @property
     def run_eagerly(self) -> bool:
-        """Whether Keras's loops and calls use no graph; also of models in this one."""
+        """True if this model and the models in it are called without a graph."""
         return super().run_eagerly
 
     @run_eagerly.setter

@@ -14,8 +14,8 @@ WITHDRAWN = {
     "--process-id": "train in several processes by distributed.train",
     "--piece-rows": "a worker answers 2048 rows together; of generate 256, of "
     "paraphrase 16",
-    "--cpus-per-replica": "start a container for each process, behind a proxy",
-    "--num-replicas": "start a container for each process, behind a proxy",
+    "--cpus-per-replica": "start a container for each process, and a proxy before them",
+    "--num-replicas": "start a container for each process, and a proxy before them",
     "--data": "docs/fine-tuning/recipes has a file for --config for each task",
     "--recipe": "docs/fine-tuning/recipes has a file for --config for each task",
     "BatchConcat": "use keras.ops.concatenate along axis 0",

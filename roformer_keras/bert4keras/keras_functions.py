@@ -385,7 +385,7 @@ def random_binomial(
 
 
 def variable(value: Any, dtype: str | None = None, name: str | None = None) -> Any:
-    """A `keras.Variable`, of its own memory."""
+    """A `keras.Variable` with a copy of the value."""
     dtype = dtype or keras.config.floatx()
     value = ops.copy(value) if ops.is_tensor(value) else value
     # PyTorch trains no integers.

@@ -187,7 +187,7 @@ def _bio_tags(labels):
 
 def label_names(fields: Mapping, count: int) -> list[str] | None:
     """Names of the outputs by number: `LABEL_0` and so on without an `id2label`, as in
-    Transformers; None if it does not give each a name of its own.
+    Transformers; None if two have the same name.
     """
     if fields.get("id2label") is None:
         return _numbered(count)

@@ -186,7 +186,7 @@ def _with_special(tokens, files, labels) -> tuple[str, ...]:
 
 
 def _check_settings(parts, settings, tokens) -> bool | None:
-    """Whether texts are lowered, if `tokenizer_config.json` says so."""
+    """True if texts are lowered; None if `tokenizer_config.json` does not say it."""
     if "tokenizer_config" not in parts:
         return None
     kind = settings.get("tokenizer_class")
@@ -210,7 +210,7 @@ def _check_settings(parts, settings, tokens) -> bool | None:
 
 
 def _check_file(content, settings, tokens, is_lower, label) -> bool | None:
-    """Whether texts are lowered; checks all that a `tokenizer.json` says of it."""
+    """True if texts are lowered, after a check of the steps of a `tokenizer.json`."""
     kind = settings.get("tokenizer_class")
     is_word = vocabulary_level(tokens) == "word"
     is_jieba = kind in _JIEBA or (kind is None and is_word)

@@ -243,8 +243,8 @@ def _distribute(
     import jax
 
     sharding = getattr(layout, "backend_layout", layout)
-    # Of several processes that are each given every batch whole, each has its own rows
-    # computed, so that what is drawn does not depend on how many there are.
+    # Each process gets every batch whole and computes its own rows, so that random
+    # numbers do not depend on the number of processes.
     is_whole = getattr(keras.distribution.distribution(), WHOLE_BATCHES, False)
     has_whole = is_whole or jax.process_count() == 1
     if has_whole and isinstance(sharding, jax.sharding.NamedSharding):

@@ -159,12 +159,12 @@ def find_files(place: str) -> list[str]:
         SourceError: there is none.
     """
     if os.path.isdir(place):
-        found = sorted(filter(os.path.isfile, glob.glob(f"{glob.escape(place)}/*")))
+        paths = sorted(filter(os.path.isfile, glob.glob(f"{glob.escape(place)}/*")))
     else:
-        found = [place] if os.path.exists(place) else sorted(glob.glob(place))
-    if not found:
+        paths = [place] if os.path.exists(place) else sorted(glob.glob(place))
+    if not paths:
         raise SourceError(f"there is no file {place}")
-    return [os.path.abspath(path) for path in found]
+    return [os.path.abspath(path) for path in paths]
 
 
 def _rows_of(item, fields, layout, on_bad_row) -> Iterator[dict]:

@@ -1,4 +1,4 @@
-"""What engines other than Keras know: which layers they compute as Keras does."""
+"""The layers that engines other than Keras compute as Keras does."""
 
 import contextlib
 import functools
@@ -84,14 +84,14 @@ def check_model(model: keras.Model) -> None:
         if name in vars(kind)
     } - GRAPH_CALLS
     if own_calls or quirks.graph_nodes(model) is None:
-        raise unknown_layer(model, "which has a call of its own")
+        raise unknown_layer(model, "whose call is replaced")
 
 
 def check_methods(model: Any, kind: type, names: tuple[str, ...]) -> None:
     """Raises ConfigurationError unless a model has these methods of a class."""
     for name in names:
         if name in vars(model) or getattr(type(model), name) is not getattr(kind, name):
-            raise unknown_layer(model, f"which has a {name} of its own")
+            raise unknown_layer(model, f"whose {name} is replaced")
 
 
 def check_layer(layer: Any) -> None:

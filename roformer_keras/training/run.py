@@ -149,7 +149,7 @@ class ResumableRun:
 
     @contextlib.contextmanager
     def together(self, alone: bool = False) -> Iterator[None]:
-        """Within it, models are made for, and computed on, the devices of all.
+        """Models are made for, and computed on, the devices of all processes.
 
         Args:
             alone: bool. True for those of this process.

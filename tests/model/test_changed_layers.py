@@ -355,7 +355,7 @@ def test_own_models(name, caplog):
     with pytest.raises(ConfigurationError, match="engines other than Keras"):
         run_model(model, inputs, "openvino")
     if isinstance(model, DoubledClassifier):
-        with pytest.raises(ConfigurationError, match="a call of its own"):
+        with pytest.raises(ConfigurationError, match="whose call is replaced"):
             served_model(model)
         texts = ["".join(map(chr, [0x4E01, 0x4E02])), chr(0x4E03)]
         ways = [model.classify(texts, engine=x) for x in (None, "keras")]
@@ -443,7 +443,7 @@ def test_steps_of_texts(uncompiled, name, is_built):
 def test_a_step_of_the_users_own(uncompiled):
     model = language_model(Doubling)
     assert_close(logits(model, "auto"), logits(model, "keras"))
-    with pytest.raises(ConfigurationError, match="a logits of its own"):
+    with pytest.raises(ConfigurationError, match="whose logits is replaced"):
         model._decoder("openvino")
 
 

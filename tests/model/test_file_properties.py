@@ -1,4 +1,4 @@
-"""How the files of a training were written says nothing of files that come later."""
+"""The properties of the files of a training do not apply to later files."""
 
 import json
 

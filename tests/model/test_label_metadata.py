@@ -1,4 +1,4 @@
-"""What is stored beside labels counts: each container, task and kind of metadata."""
+"""Metadata of labels counts, in each container and task."""
 
 import functools
 import itertools

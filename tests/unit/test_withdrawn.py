@@ -1,4 +1,4 @@
-"""What version 0.2 withdrew: CHANGELOG.md has a table, and errors name the way out."""
+"""Names that version 0.2 withdrew: CHANGELOG.md and errors name the way out."""
 
 import re
 
