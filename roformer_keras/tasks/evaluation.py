@@ -112,7 +112,7 @@ def _measure(
             for name, is_right in measure.rights(expected, answers).items()
         }
         reports.append({**figures, "intervals": intervals})
-        weighted.append(measure.weighted(expected, answers) or (lambda weights: {}))
+        weighted.append(measure.weighted(expected, answers))
     drawn = bootstrap_intervals(len(expected), weighted)
     for (_, names), report, figures in zip(found, reports, drawn, strict=True):
         figures = {**report["intervals"], **figures}

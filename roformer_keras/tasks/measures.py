@@ -23,17 +23,13 @@ CLASS_FIGURES = ("matthews", "f1")
 
 
 class Measure:
-    """One kind of answers; subclasses define `report` and what applies of the rest."""
-
-    def report(self, expected: Any, found: Any) -> dict:
-        """The figures, as a task reports them: `rows`, and those of the kind."""
-        raise NotImplementedError
+    """One kind of answers; subclasses define `rights` or `weighted`, and `errors`."""
 
     def rights(self, expected: Any, found: Any) -> dict[str, np.ndarray]:
         """Figures that are the share of right rows: bool `(counted rows,)` of each."""
         return {}
 
-    def weighted(self, expected: Any, found: Any) -> Callable | None:
+    def weighted(self, expected: Any, found: Any) -> Callable:
         """Other figures, as a function of weights.
 
         Returns:
@@ -41,17 +37,26 @@ class Measure:
             returns a dict of the figures of each sample, `(samples,)`; nan where one is
             undefined.
         """
-        return None
+        return lambda weights: {}
+
+    def details(self, expected: Any, found: Any) -> dict:
+        """Further entries of a report."""
+        return {}
+
+    def report(self, expected: Any, found: Any) -> dict:
+        """`rows`, the figures of a sample that has each row once, and the details."""
+        rights = self.rights(expected, found).items()
+        figures = self.weighted(expected, found)(np.ones((1, len(expected)))).items()
+        return {
+            "rows": len(expected),
+            **{name: float(np.mean(right)) for name, right in rights},
+            **{n: None if np.isnan(own) else float(own) for n, (own,) in figures},
+            **self.details(expected, found),
+        }
 
     def errors(self, expected: Any, found: Any) -> list[tuple[int, dict]]:
         """The worst rows, and what is wrong with them as plain JSON types."""
         return []
-
-    def _shares(self, expected, found):
-        """`rows`, and the share of the rows that are right by each figure."""
-        rights = self.rights(expected, found)
-        shares = {name: float(np.mean(right)) for name, right in rights.items()}
-        return {"rows": len(expected), **shares}
 
 
 class ChoiceMeasure(Measure):
@@ -62,9 +67,6 @@ class ChoiceMeasure(Measure):
     """
 
     names: Sequence = range(MAX_CHOICES)
-
-    def report(self, expected, found):
-        return self._shares(expected, found)
 
     def rights(self, expected, found):
         return {"accuracy": np.asarray(expected) == _numbers(found)}
@@ -82,69 +84,91 @@ class ChoiceMeasure(Measure):
         )
 
 
-class ClassMeasure(ChoiceMeasure):
+class LabelMeasure(Measure):
+    """Labels of rows, by how often each is right, predicted and expected.
+
+    Subclasses define `counts`: the labels, and these three numbers as sparse matrices
+    `(labels, rows)`. The report has `macro_f1`, and `classes`: dict of a label to
+    `precision`, `recall`, `f1`, `count`.
+    """
+
+    def counts(self, expected: Any, found: Any) -> tuple[Sequence, list]:
+        raise NotImplementedError
+
+    def averages(self, right, predicted, there) -> dict:
+        """Figures of all labels together, from counts `(labels, samples)`."""
+        return {"macro_f1": _f1(right, predicted, there).mean(axis=0)}
+
+    def weighted(self, expected, found):
+        _, counts = self.counts(expected, found)
+        return lambda weights: self.averages(*(one @ weights.T for one in counts))
+
+    def details(self, expected, found):
+        labels, counts = self.counts(expected, found)
+        right, predicted, there = (one.sum(axis=1) for one in counts)
+        return {
+            "classes": {
+                str(label): {
+                    "precision": float(right[number] / max(predicted[number], 1)),
+                    "recall": float(right[number] / max(there[number], 1)),
+                    "f1": float(_f1(right[number], predicted[number], there[number])),
+                    "count": int(there[number]),
+                }
+                for number, label in enumerate(labels)
+            }
+        }
+
+
+class ClassMeasure(LabelMeasure, ChoiceMeasure):
     """A class for each row.
 
     Args:
         names: of the classes.
 
     `expected` is int `(rows,)`; `found` likewise, or probabilities `(rows, classes)`.
-    The report has `accuracy`, `macro_f1`, `classes`: dict of name to `precision`,
-    `recall`, `f1`, `count`; and `confusion`: how often a row of each class (outer list)
-    was predicted to be of each (inner).
+    The report has `accuracy`, and `confusion`: how often a row of each class (outer
+    list) was predicted to be of each (inner).
     """
 
     def __init__(self, names: Sequence[str]):
         self.names = list(names)
 
-    def report(self, expected, found):
-        metrics = import_extra("sklearn.metrics", "a report of a classifier")
-        expected, found = np.asarray(expected), _numbers(found)
-        matrix = metrics.confusion_matrix(
-            expected, found, labels=list(range(len(self.names)))
-        )
-        return {
-            **self._shares(expected, found),
-            **_class_figures(expected, found, self.names),
-            "confusion": matrix.tolist(),
-        }
-
-    def weighted(self, expected, found):
-        rows = np.arange(len(expected))
-        members = [
-            _counts(numbers, rows, len(self.names), len(rows))
+    def counts(self, expected, found):
+        there, predicted = (
+            _counts(numbers, range(len(numbers)), len(self.names), len(numbers))
             for numbers in (expected, _numbers(found))
-        ]
-        return _macro_f1(*members)
+        )
+        return self.names, [there.multiply(predicted).tocsr(), predicted, there]
+
+    def details(self, expected, found):
+        count = len(self.names)
+        cells = np.asarray(expected) * count + _numbers(found)
+        confusion = np.bincount(cells, minlength=count**2).reshape(count, count)
+        return {**super().details(expected, found), "confusion": confusion.tolist()}
 
 
-class LabelSetMeasure(ClassMeasure):
+class LabelSetMeasure(LabelMeasure):
     """Any number of classes for each row: 0 or 1, or probabilities, of each class.
 
-    The report is as in `ClassMeasure`, without `confusion`; `accuracy` is the share of
-    rows of which all classes are right.
+    `accuracy` is the share of rows of which all classes are right.
+
+    Args:
+        names: of the classes.
     """
 
-    def report(self, expected, found):
-        # scikit-learn takes one column for two classes, False and True.
-        padded = (
-            np.pad(side, ((0, 0), (0, 1))) for side in (expected > 0, found >= 0.5)
-        )
-        return {
-            **self._shares(expected, found),
-            **_class_figures(*padded, self.names),
-        }
+    def __init__(self, names: Sequence[str]):
+        self.names = list(names)
 
     def rights(self, expected, found):
         return {"accuracy": ((expected > 0) == (found >= 0.5)).all(axis=1)}
 
-    def weighted(self, expected, found):
+    def counts(self, expected, found):
         sparse = import_extra("scipy.sparse", "a confidence interval")
-        members = [
+        there, predicted = (
             sparse.csr_array(side.T, dtype="float64")
             for side in (expected > 0, found >= 0.5)
-        ]
-        return _macro_f1(*members)
+        )
+        return self.names, [there.multiply(predicted).tocsr(), predicted, there]
 
     def errors(self, expected, found):
         is_wrong = (expected > 0) != (found >= 0.5)
@@ -176,19 +200,6 @@ class NumberMeasure(Measure):
 
     def __init__(self, is_scaled: bool = True):
         self.is_scaled = is_scaled
-
-    def report(self, expected, found):
-        stats = import_extra("scipy.stats", "a correlation")
-        expected, found = (np.asarray(side, "float64") for side in (expected, found))
-        varies = len(expected) > 1 and np.ptp(expected) > 0 and np.ptp(found) > 0
-        rank, linear = (
-            float(correlation(expected, found).statistic) if varies else None
-            for correlation in (stats.spearmanr, stats.pearsonr)
-        )
-        report = {"rows": len(expected), "spearman": rank, "pearson": linear}
-        if self.is_scaled:
-            report["mean_absolute_error"] = float(np.mean(np.abs(expected - found)))
-        return report
 
     def weighted(self, expected, found):
         sides = [np.asarray(side, "float64") for side in (expected, found)]
@@ -225,12 +236,11 @@ class NumberMeasure(Measure):
         )
 
 
-class SpanMeasure(Measure):
+class SpanMeasure(LabelMeasure):
     """Spans of each text: `(start, end, label)` are expected, `Span`s or these found.
 
     A right span has both ends and the label. The report has `precision`, `recall` and
-    `f1` over all spans, equal to `seqeval` on the tags of spans that do not overlap;
-    `macro_f1`, and `classes` as in `ClassMeasure`.
+    `f1` over all spans, equal to `seqeval` on the tags of spans that do not overlap.
 
     Args:
         wrong: name of the number of wrong spans of a row.
@@ -239,53 +249,29 @@ class SpanMeasure(Measure):
     def __init__(self, wrong: str = "wrong_spans"):
         self.wrong = wrong
 
-    def report(self, expected, found):
-        there, predicted, right = (
-            Counter(label for row in side for *_, label in row)
-            for side in _span_sets(expected, found)
-        )
-        classes = {
-            label: _span_figures(right[label], predicted[label], there[label])
-            for label in sorted(there | predicted)
-        }
-        total = _span_figures(right.total(), predicted.total(), there.total())
-        del total["count"]
-        f1 = [figures["f1"] for figures in classes.values()] or [0.0]
-        return {
-            "rows": len(expected),
-            **total,
-            "macro_f1": float(np.mean(f1)),
-            "classes": classes,
-        }
-
-    def weighted(self, expected, found):
+    def counts(self, expected, found):
         sides = _span_sets(expected, found)
         labels = sorted({label for side in sides for row in side for *_, label in row})
         numbers = {label: number for number, label in enumerate(labels)}
+        cells = (
+            [(numbers[label], row) for row, own in enumerate(side) for *_, label in own]
+            for side in sides
+        )
+        there, predicted, right = (
+            _counts(*np.array(own, "int64").reshape(-1, 2).T, len(labels), len(found))
+            for own in cells
+        )
+        return labels, [right, predicted, there]
 
-        def members(side):
-            places = [
-                (numbers[label], number)
-                for number, row in enumerate(side)
-                for *_, label in row
-            ]
-            places = np.array(places, "int64").reshape(-1, 2)
-            return _counts(*places.T, max(1, len(labels)), len(expected))
-
-        there, predicted, right = map(members, sides)
-
-        def figures(weights):
-            counts = [one @ weights.T for one in (right, predicted, there)]
-            totals = [count.sum(axis=0) for count in counts]
-            f1, are_there = _f1(*counts), counts[1] + counts[2] > 0
-            return {
-                "f1": _f1(*totals),
-                "precision": totals[0] / np.maximum(totals[1], 1),
-                "recall": totals[0] / np.maximum(totals[2], 1),
-                "macro_f1": f1.sum(axis=0) / np.maximum(are_there.sum(axis=0), 1),
-            }
-
-        return figures
+    def averages(self, right, predicted, there):
+        totals = [count.sum(axis=0) for count in (right, predicted, there)]
+        f1, are_there = _f1(right, predicted, there), predicted + there > 0
+        return {
+            "precision": totals[0] / np.maximum(totals[1], 1),
+            "recall": totals[0] / np.maximum(totals[2], 1),
+            "f1": _f1(*totals),
+            "macro_f1": f1.sum(axis=0) / np.maximum(are_there.sum(axis=0), 1),
+        }
 
     def errors(self, expected, found):
         there, predicted, _ = _span_sets(expected, found)
@@ -308,10 +294,6 @@ class AnswerMeasure(Measure):
     most nearly found. The report has `exact_match`, and `f1`: the mean over rows of the
     F1 of the characters of both answers, 1 if both are None.
     """
-
-    def report(self, expected, found):
-        f1 = float(np.mean(self._f1(expected, found)))
-        return {**self._shares(expected, found), "f1": f1}
 
     def rights(self, expected, found):
         pairs = zip(map(_right_answers, expected), found, strict=True)
@@ -426,26 +408,6 @@ def class_figure(report: Mapping, name: str) -> float:
     )
 
 
-def _class_figures(expected, found, names):
-    """`macro_f1` and `classes`, of numbers of classes or of a column for each class."""
-    metrics = import_extra("sklearn.metrics", "a report of a classifier")
-    figures = metrics.precision_recall_fscore_support(
-        expected, found, labels=list(range(len(names))), zero_division=0
-    )
-    return {
-        "macro_f1": float(np.mean(figures[2])),
-        "classes": {
-            str(name): {
-                "precision": float(precision),
-                "recall": float(recall),
-                "f1": float(f1),
-                "count": int(count),
-            }
-            for name, precision, recall, f1, count in zip(names, *figures, strict=True)
-        },
-    }
-
-
 def _numbers(found):
     """The number of the answer of each row, which may be one of probabilities."""
     if isinstance(found, np.ndarray) and found.ndim == 2:
@@ -454,20 +416,10 @@ def _numbers(found):
 
 
 def _counts(places, rows, count, row_count):
-    """A sparse matrix `(count, rows)`, 1 at each place of each row."""
+    """A sparse matrix `(count, rows)`: how often each row has each place."""
     sparse = import_extra("scipy.sparse", "a confidence interval")
     ones = np.ones(len(rows))
     return sparse.coo_array((ones, (places, rows)), shape=(count, row_count)).tocsr()
-
-
-def _macro_f1(there, predicted):
-    right = there.multiply(predicted).tocsr()
-
-    def figures(weights):
-        counts = (one @ weights.T for one in (right, predicted, there))
-        return {"macro_f1": _f1(*counts).mean(axis=0)}
-
-    return figures
 
 
 def _f1(right, predicted, there):
@@ -519,15 +471,6 @@ def _span_sets(expected: Iterable, found: Iterable) -> list[list[set]]:
     ]
     right = [one & other for one, other in zip(there, predicted, strict=True)]
     return [there, predicted, right]
-
-
-def _span_figures(right, predicted, there):
-    return {
-        "precision": right / max(predicted, 1),
-        "recall": right / max(there, 1),
-        "f1": 2 * right / max(predicted + there, 1),
-        "count": there,
-    }
 
 
 def _right_answers(expected):
