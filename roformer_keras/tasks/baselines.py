@@ -49,7 +49,14 @@ class Baseline:
 
     def is_valid(self, learned: Any) -> bool:
         """True if `fit` of these names may have returned it; files hold anything."""
-        return learned == {}
+        try:
+            return self.accepts(**learned)
+        except (AttributeError, TypeError):
+            return False
+
+    def accepts(self) -> bool:
+        """True if entries of a state are valid; a subclass takes those that it has."""
+        return True
 
     def describe(self, learned: dict) -> dict:
         """Part of it that a report shows."""
@@ -101,14 +108,10 @@ class TfIdf(Similarity):
         total = sum(map(len, texts))
         return {"texts": total, "characters": dict(sorted(counts.items()))}
 
-    def is_valid(self, learned):
-        if not isinstance(learned, dict) or learned.keys() != {"texts", "characters"}:
-            return False
-        total, counts = learned["texts"], learned["characters"]
-        return (
-            is_integer(total)
-            and isinstance(counts, dict)
-            and all(is_integer(one) and 0 < one <= total for one in counts.values())
+    def accepts(self, texts, characters):
+        counts = characters.values()
+        return is_integer(texts) and all(
+            is_integer(n) and 0 < n <= texts for n in counts
         )
 
     def vectors(self, learned: dict, texts: Sequence[str]):
@@ -146,7 +149,7 @@ class _BySimilarity(Baseline):
     def fit(self, texts, expected):
         return self.similarity.fit(texts, expected)
 
-    def is_valid(self, learned):
+    def accepts(self, **learned):
         return self.similarity.is_valid(learned)
 
 
@@ -162,15 +165,11 @@ class PairThreshold(_BySimilarity):
         cosines = self.similarity.answer(learned, texts)
         return {**learned, **best_threshold(cosines, expected, len(self.names))}
 
-    def is_valid(self, learned):
-        if not isinstance(learned, dict):
-            return False
-        others = dict(learned)
-        sides = [others.pop(name, None) for name in ("below", "above")]
+    def accepts(self, threshold, below, above, **learned):
         return (
-            _is_finite(others.pop("threshold", None))
-            and all(is_integer(side) and 0 <= side < len(self.names) for side in sides)
-            and super().is_valid(others)
+            _is_finite(threshold)
+            and all(is_integer(n) and 0 <= n < len(self.names) for n in (below, above))
+            and super().accepts(**learned)
         )
 
     def answer(self, learned, texts):
@@ -271,14 +270,10 @@ class MostFrequent(Baseline):
         rows, counts = np.unique(expected, axis=0, return_counts=True)
         return {"most_frequent": rows[counts.argmax()].tolist()}
 
-    def is_valid(self, learned):
-        if not isinstance(learned, dict) or learned.keys() != {"most_frequent"}:
-            return False
-        flags = learned["most_frequent"]
-        if not self.multi_label:
-            return is_integer(flags) and 0 <= flags < self.count
-        is_list = isinstance(flags, list) and len(flags) == self.count
-        return is_list and all(one in (0, 1) for one in flags)
+    def accepts(self, most_frequent):
+        if self.multi_label:
+            return len(most_frequent) == self.count and {*most_frequent} <= {0, 1}
+        return is_integer(most_frequent) and 0 <= most_frequent < self.count
 
     def answer(self, learned, texts):
         return np.array([learned["most_frequent"]] * len(texts))
@@ -292,9 +287,7 @@ class Mean(Baseline):
     def fit(self, texts, expected):
         return {"mean": float(np.mean(expected))}
 
-    def is_valid(self, learned):
-        is_dict = isinstance(learned, dict) and learned.keys() == {"mean"}
-        mean = learned["mean"] if is_dict else None
+    def accepts(self, mean):
         return _is_finite(mean)
 
     def answer(self, learned, texts):
@@ -345,14 +338,8 @@ class CharacterTags(Baseline):
             }
         }
 
-    def is_valid(self, learned):
-        if not isinstance(learned, dict) or learned.keys() != {"tags"}:
-            return False
-        layers = learned["tags"]
-        return isinstance(layers, dict) and all(
-            isinstance(tags, dict) and all(map(_is_tag, tags.values()))
-            for tags in layers.values()
-        )
+    def accepts(self, tags):
+        return all(_is_tag(tag) for layer in tags.values() for tag in layer.values())
 
     def answer(self, learned, texts):
         return [
