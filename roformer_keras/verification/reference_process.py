@@ -19,26 +19,19 @@ Exit codes: 0 every job succeeded, 1 a job failed, 3 it cannot be imported.
 For bert4keras every op but "info" builds a model from these fields:
 
     bert_config   path of a bert_config.json
-    kwargs        keywords of build_transformer_model, as JSON. Three are not JSON:
-                  `layer_norm_cond` is given as the width of that input;
-                  a `compound_tokens` item `[[ids], [weights]]` means a weighted mean;
-                  `checkpoint_path` and `return_keras_model` are set here.
-    checkpoint    optional prefix; loaded by bert4keras
-    weights       optional file of `model.save_weights`; loaded by Keras after that
-    seed          optional int; draws every weight that neither of the two has set
-    wrap          optional: "dense", a user's classification head on the first
-                  position, or "nested", the same with the model called as one layer
+    kwargs        keywords of build_transformer_model, as JSON, but for
+                  `checkpoint_path` and `return_keras_model`, which are set here
+    checkpoint    prefix; loaded by bert4keras
 
 The ops:
 
     info           reports bert4keras, tensorflow, tf_keras (versions) and
                    layer_norm_epsilon (of embedding and block norms)
     predict        batches: [{"inputs": npz, "outputs": npz}, ...], batch_size: int
-                   (default 4). Inputs hold token_ids and segment_ids `(batch, length)`,
-                   position_ids `(batch, length)` and layer_norm_cond `(batch, width)`
-                   where the model takes them. Outputs hold, in float32, what the model
-                   returns: sequence, pooled, nsp, mlm, or head for a wrapped model.
-                   Reports outputs, their names in the model's order.
+                   (default 4). Inputs hold token_ids and segment_ids
+                   `(batch, length)`. Outputs hold, in float32, what the model returns:
+                   sequence, pooled, nsp, mlm. Reports outputs, their names in the
+                   model's order.
 
 For Transformers, "info" reports transformers, torch (versions) and is_causal: whether
 its causal RoFormer sees no future token. "predict" has the fields `batches` and
@@ -71,12 +64,6 @@ ROLES = {
     "MLM-Activation": "mlm",
     "Output-MLM-Activation": "mlm",
 }
-INPUTS = {
-    "Input-Token": "token_ids",
-    "Input-Segment": "segment_ids",
-    "Input-Position": "position_ids",
-    "Input-Condition": "layer_norm_cond",
-}
 
 
 class Reference:
@@ -97,6 +84,7 @@ class Reference:
 
         self.np, self.tf, self.K, self.keras = numpy, tensorflow, K, keras
         self.layers, self.models = layers, models
+        self.inputs = {"Input-Token": "token_ids", "Input-Segment": "segment_ids"}
         self.versions = {
             "bert4keras": bert4keras.__version__,
             "tensorflow": tensorflow.__version__,
@@ -121,100 +109,30 @@ class Reference:
             job["bert_config"],
             job.get("checkpoint"),
             return_keras_model=False,
-            **self.keywords(job.get("kwargs", {})),
+            **self.keywords(job),
         )
-        model = transformer.model
-        known = []
-        if job.get("checkpoint"):
-            known += self.checkpoint_weights(transformer)
-        if job.get("weights"):
-            model.load_weights(job["weights"])
-            known += model.weights
-        if job.get("wrap"):
-            model = self.wrapped(transformer.model, job["wrap"])
-        if job.get("seed") is not None:
-            self.draw(model.weights, known, job["seed"])
-        return transformer, model
+        return transformer, transformer.model
 
-    def keywords(self, kwargs):
-        """`build_transformer_model` keywords, with what JSON cannot hold put in."""
-        keywords = dict(kwargs)
-        width = keywords.get("layer_norm_cond")
-        if width is not None:
-            condition = self.keras.layers.Input((width,), name="Input-Condition")
-            keywords["layer_norm_cond"] = condition
-            keywords["additional_input_layers"] = condition
-        if keywords.get("compound_tokens"):
-            keywords["compound_tokens"] = [
-                tuple(item) if isinstance(item[0], list) else item
-                for item in keywords["compound_tokens"]
-            ]
-        return keywords
+    # What the writer of goldens replaces.
 
-    def checkpoint_weights(self, transformer):
-        """The weights that bert4keras's own mapping fills from a checkpoint."""
-        return [
-            weight
-            for name, variables in transformer.variable_mapping().items()
-            if name in transformer.layers
-            for weight, _ in zip(
-                transformer.layers[name].trainable_weights, variables, strict=False
-            )
-        ]
+    def keywords(self, job):
+        """Keywords of `build_transformer_model`."""
+        return job["kwargs"]
 
-    def wrapped(self, model, how):
-        """`model` with a user's classification head on position 0."""
-        keras = self.keras
-        if how == "dense":
-            inputs, sequence = model.inputs, model.output
-        elif how == "nested":
-            inputs = [keras.layers.Input((None,)) for _ in model.inputs]
-            sequence = model(inputs)
-        else:
-            raise ValueError(f"wrap must be 'dense' or 'nested', got {how!r}")
-        first = keras.layers.Lambda(lambda x: x[:, 0])(sequence)
-        scores = keras.layers.Dense(2, activation="softmax")(first)
-        return keras.models.Model(inputs, scores)
-
-    def draw(self, weights, known, seed):
-        """Draws the unknown weights as a trained model has them.
-
-        Kernels keep the variance of their inputs, so attention is far from uniform;
-        embeddings have BERT's 0.02, at which the norm's epsilon shows; no bias is 0 and
-        no scale 1, where a missing term would not show.
-        """
-        rng = self.np.random.default_rng(seed)
-        known = {id(weight) for weight in known}
-        drawn = []
-        for weight in weights:
-            if id(weight) in known:
-                continue
-            shape = self.K.int_shape(weight)
-            values = rng.standard_normal(shape)
-            name = weight.name.split("/")[-1].split(":")[0]
-            if name == "gamma":
-                values = 1 + 0.1 * values
-            elif len(shape) == 1:
-                values = 0.05 * values
-            elif name == "embeddings":
-                values = 0.02 * values
-            else:
-                values = values / shape[0] ** 0.5
-            drawn.append((weight, values.astype("float32")))
-        self.K.batch_set_value(drawn)
+    def names(self, job, model):
+        """Names of the arrays that a model takes, and of those that it returns."""
+        outputs = [ROLES.get(name, "sequence") for name in model.output_names]
+        return [self.inputs[name] for name in model.input_names], outputs
 
     def predict(self, job, _, model):
-        names = [
-            "head" if job.get("wrap") else ROLES.get(name, "sequence")
-            for name in model.output_names
-        ]
+        taken, names = self.names(job, model)
         # `predict` of Keras waits for seconds at its end.
         call = model.predict_on_batch
         if len(job["batches"]) > 1 and self.tf.executing_eagerly():
             call = self.for_any_length(model)
         for batch in job["batches"]:
             with self.np.load(batch["inputs"]) as arrays:
-                inputs = [arrays[INPUTS[name]] for name in self.input_names(job, model)]
+                inputs = [arrays[name] for name in taken]
             size = job.get("batch_size", 4)
             parts = [
                 call([array[at : at + size] for array in inputs])
@@ -252,11 +170,6 @@ class Reference:
             )
 
         return call
-
-    def input_names(self, job, model):
-        if job.get("wrap") == "nested":
-            return list(INPUTS)[: len(model.inputs)]
-        return model.input_names
 
 
 class Transformers:
