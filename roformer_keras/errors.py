@@ -139,6 +139,22 @@ class ConfigurationError(RoFormerError, ValueError):
     """
 
 
+def refuse(
+    when: object, message: str, *, row: int | None = None, hint: str | None = None
+) -> None:
+    """Raises ConfigurationError if a rule is broken.
+
+    Args:
+        when: what is true if the rule is broken.
+        message, row, hint: as in `RoFormerError`.
+
+    Raises:
+        ConfigurationError: `when` is true.
+    """
+    if when:
+        raise ConfigurationError(message, row=row, hint=hint)
+
+
 class BackendError(ConfigurationError, ImportError):
     """No backend of Keras is installed, or not the one that was chosen.
 

@@ -10,7 +10,7 @@ from keras import ops
 
 from roformer_keras.checks import check_integer
 from roformer_keras.data.encoders import Item
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.fast_model import FastModel
 from roformer_keras.text.matching import check_match, check_vocabulary
 
@@ -157,11 +157,11 @@ class Replacement:
             [_SPECIAL.fullmatch(token) is not None for token in vocabulary]
         )
         (self.plain_ids,) = np.nonzero(~self.is_special)
-        if not len(self.plain_ids):
-            raise ConfigurationError(
-                "a vocabulary to train on must hold tokens that are not special, got "
-                f"{len(vocabulary)} that are"
-            )
+        refuse(
+            not len(self.plain_ids),
+            "a vocabulary to train on must hold tokens that are not special, got "
+            f"{len(vocabulary)} that are",
+        )
         self.mask_id = tokenizer.mask_id
 
     def of_tokens(self, ids, rng):
@@ -225,11 +225,11 @@ def check_model(objective, model):
 
 def check_class(objective, model):
     """Raises ConfigurationError unless a model is of the objective's class."""
-    if type(model).__name__ != objective.model_class:
-        raise ConfigurationError(
-            f"the objective {objective.name!r} trains a {objective.model_class}, got a "
-            f"{type(model).__name__}"
-        )
+    refuse(
+        type(model).__name__ != objective.model_class,
+        f"the objective {objective.name!r} trains a {objective.model_class}, got a "
+        f"{type(model).__name__}",
+    )
     check_vocabulary(model, objective.rows.tokenizer)
 
 

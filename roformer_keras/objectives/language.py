@@ -4,7 +4,7 @@ import numpy as np
 
 from roformer_keras.checks import check_number
 from roformer_keras.data.encoders import DocumentEncoder
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.objectives.base import (
     Replacement,
     Rows,
@@ -169,11 +169,11 @@ class CausalLM(_Documents):
 
     def training_model(self, model):
         check_model(self, model)
-        if model.config.attention != "causal":
-            raise ConfigurationError(
-                "a model that learns to predict the next token must not see it: its "
-                f"attention must be 'causal', got {model.config.attention!r}"
-            )
+        refuse(
+            model.config.attention != "causal",
+            "a model that learns to predict the next token must not see it: its "
+            f"attention must be 'causal', got {model.config.attention!r}",
+        )
         inputs = self.rows.inputs()
         logits = model.mlm_head(run_backbone(model, inputs)["sequence_output"])
         return make_training_model(model, inputs, logits, self.name)

@@ -8,7 +8,7 @@ from roformer_keras import losses
 from roformer_keras.checks import check_number
 from roformer_keras.data.encoders import PairEncoder
 from roformer_keras.data.rows import teacher_forcing
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.layers.pairs import PairCosines, PairFeatures
 from roformer_keras.objectives.base import (
     Replacement,
@@ -189,11 +189,11 @@ class Distillation(SimBERT):
     ):
         super().__init__(tokenizer, length, mask_rate, mask_share, whole_word)
         check_match(teacher, teacher_tokenizer)
-        if teacher.config.pooler_activation is None:
-            raise ConfigurationError(
-                "a teacher must have a pooler, which makes the vectors to learn from; "
-                "got pooler_activation=None"
-            )
+        refuse(
+            teacher.config.pooler_activation is None,
+            "a teacher must have a pooler, which makes the vectors to learn from; "
+            "got pooler_activation=None",
+        )
         self.teacher = teacher
         self.teacher_rows = Rows(teacher_tokenizer, length)
 
@@ -219,11 +219,11 @@ class Distillation(SimBERT):
         )
 
     def training_model(self, model):
-        if model is self.teacher or model.backbone is self.teacher:
-            raise ConfigurationError(
-                "a teacher must be another model than the one that learns from it: "
-                "load it a second time"
-            )
+        refuse(
+            model is self.teacher or model.backbone is self.teacher,
+            "a teacher must be another model than the one that learns from it: "
+            "load it a second time",
+        )
         return super().training_model(model)
 
     def _inputs(self):
@@ -324,11 +324,11 @@ class PairClassification(_LabelledPairs):
         except (TypeError, ValueError):
             self.label_sets = ()
         labels = sorted(label for own in self.label_sets for label in own)
-        if not labels or labels != list(range(len(labels))):
-            raise ConfigurationError(
-                "label_sets must be lists that together hold 0, 1, 2, ... each once, "
-                f"got {label_sets!r}"
-            )
+        refuse(
+            not labels or labels != list(range(len(labels))),
+            "label_sets must be lists that together hold 0, 1, 2, ... each once, "
+            f"got {label_sets!r}",
+        )
         self.labels = tuple(labels)
 
     def _output(self, vectors):

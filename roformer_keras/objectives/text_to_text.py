@@ -1,7 +1,7 @@
 """The second text of a pair is written from the first, by a model of one stack."""
 
 from roformer_keras.data.encoders import PairEncoder
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.objectives.base import (
     Rows,
     check_model,
@@ -57,12 +57,12 @@ class UniLM:
 
     def training_model(self, model):
         check_model(self, model)
-        if model.config.attention != "unilm":
-            raise ConfigurationError(
-                "a model that writes a second text must see all of the first: its "
-                f"attention must be 'unilm', got {model.config.attention!r}",
-                hint="load it with attention='unilm'",
-            )
+        refuse(
+            model.config.attention != "unilm",
+            "a model that writes a second text must see all of the first: its "
+            f"attention must be 'unilm', got {model.config.attention!r}",
+            hint="load it with attention='unilm'",
+        )
         inputs = self.rows.inputs(2, predicting_positions=self.rows.length - 1)
         logits = predicting_logits(model, inputs, run_backbone(model, inputs))
         return make_training_model(model, inputs, logits, self.name)

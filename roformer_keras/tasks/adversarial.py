@@ -12,7 +12,7 @@ moves the whole embedding table.
 import keras
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.optimizers import batch_count
 
 
@@ -33,17 +33,17 @@ def train_step(model, update, embeddings, epsilon, *arguments):
         ConfigurationError: the embeddings are frozen, or the optimizer overwrites
             weights by their mean.
     """
-    if not any(embeddings is variable for variable in model.trainable_variables):
-        raise ConfigurationError(
-            "adversarial training moves the token embeddings, which are frozen: "
-            "unfreeze them, or set adversarial_epsilon=0"
-        )
-    if _updating(model.optimizer).ema_overwrite_frequency:
-        raise ConfigurationError(
-            "adversarial training undoes its step after each update, which "
-            "ema_overwrite_frequency would make a part of the weights: leave it out, "
-            "or set adversarial_epsilon=0"
-        )
+    refuse(
+        not any(embeddings is variable for variable in model.trainable_variables),
+        "adversarial training moves the token embeddings, which are frozen: "
+        "unfreeze them, or set adversarial_epsilon=0",
+    )
+    refuse(
+        _updating(model.optimizer).ema_overwrite_frequency,
+        "adversarial training undoes its step after each update, which "
+        "ema_overwrite_frequency would make a part of the weights: leave it out, "
+        "or set adversarial_epsilon=0",
+    )
     step = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
     return step[keras.backend.backend()](model, update, embeddings, epsilon, *arguments)
 

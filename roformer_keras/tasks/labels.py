@@ -11,7 +11,7 @@ from roformer_keras.checks import check_integer, check_number, is_integer
 from roformer_keras.data.arrow import ClassName
 from roformer_keras.data.files import is_missing
 from roformer_keras.data.tables import column_names, read_labels, read_rows
-from roformer_keras.errors import ConfigurationError, Hint
+from roformer_keras.errors import ConfigurationError, Hint, refuse
 from roformer_keras.io.json_file import strict_json
 
 # The truth value that 0 and 1 are, and the number that a truth value is.
@@ -146,23 +146,23 @@ def class_names(num_classes, classes, minimum: int) -> tuple[int, list | None]:
         is_list = isinstance(classes, Iterable) and not isinstance(classes, str | dict)
         classes = list(classes) if is_list else classes
         # A number is a name in JSON and in a column of pandas.
-        if not is_list or not all(isinstance(name, str | Number) for name in classes):
-            raise ConfigurationError(
-                f"classes must be a list of names, got {classes!r}"
-            )
+        refuse(
+            not is_list or not all(isinstance(name, str | Number) for name in classes),
+            f"classes must be a list of names, got {classes!r}",
+        )
         classes = [_class_name(name) for name in classes]
     if num_classes is None and classes is not None:
         num_classes = len(classes)
-    if num_classes is None:
-        raise ConfigurationError(
-            f"a model needs its classes: pass {minimum} or more names as classes=, "
-            "or their number as num_classes="
-        )
+    refuse(
+        num_classes is None,
+        f"a model needs its classes: pass {minimum} or more names as classes=, "
+        "or their number as num_classes=",
+    )
     check_integer("num_classes", num_classes, minimum=minimum)
-    if classes is not None and len(set(map(_alike, classes))) != num_classes:
-        raise ConfigurationError(
-            f"classes must be {num_classes} different names, got {classes!r}"
-        )
+    refuse(
+        classes is not None and len(set(map(_alike, classes))) != num_classes,
+        f"classes must be {num_classes} different names, got {classes!r}",
+    )
     return int(num_classes), classes
 
 
@@ -285,10 +285,10 @@ def weights_by_number(
         ConfigurationError: a key is no class, or a weight no finite number of at least
             0.
     """
-    if not isinstance(class_weight, Mapping):
-        raise ConfigurationError(
-            f"class_weight must be a dict of class to weight, got {class_weight!r:.60}"
-        )
+    refuse(
+        not isinstance(class_weight, Mapping),
+        f"class_weight must be a dict of class to weight, got {class_weight!r:.60}",
+    )
     weights = np.ones(num_classes, "float32")
     for label, weight in class_weight.items():
         what = "a label of class_weight"

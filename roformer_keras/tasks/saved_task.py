@@ -25,7 +25,7 @@ from roformer_keras.conversion.weights import (
     weight_table,
 )
 from roformer_keras.conversion.writer import write_head
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.io.sources import TASK_WEIGHTS
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.models import RoFormerBackbone
@@ -148,14 +148,14 @@ def _check_ids(tokenizer, saved, label):
 
 
 def _refuse_causal(cls, checkpoint):
-    if checkpoint.config_for("RoFormerBackbone").attention == "causal":
-        raise ConfigurationError(
-            f"{cls.__name__} reads texts in both directions, and the attention of "
-            f"{checkpoint.label} is causal",
-            hint="pass attention='bidirectional' to fine-tune it so, or "
-            "attention='causal' to keep it; for a command, first write a "
-            "bidirectional preset by `convert --model RoFormerMaskedLM`",
-        )
+    refuse(
+        checkpoint.config_for("RoFormerBackbone").attention == "causal",
+        f"{cls.__name__} reads texts in both directions, and the attention of "
+        f"{checkpoint.label} is causal",
+        hint="pass attention='bidirectional' to fine-tune it so, or "
+        "attention='causal' to keep it; for a command, first write a "
+        "bidirectional preset by `convert --model RoFormerMaskedLM`",
+    )
 
 
 def matched_task(

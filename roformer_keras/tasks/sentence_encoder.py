@@ -17,7 +17,7 @@ from roformer_keras.checks import (
 from roformer_keras.data.cosines import pair_cosines, unit_rows
 from roformer_keras.data.rows import GroupRows, Rows
 from roformer_keras.data.texts import as_numbers
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.layers.pairs import PairCosines, PairFeatures
 from roformer_keras.losses import CoSENT, SupervisedContrastive
 from roformer_keras.models import RoFormerBackbone
@@ -258,11 +258,11 @@ class RoFormerSentenceEncoder(TextTask):
         **kwargs: Any,
     ) -> TextData:
         # Other losses than CoSENT would take the mean before they weigh.
-        if sample_weight is not None and self.objective == "cosent":
-            raise ConfigurationError(
-                "CoSENT is one number a batch, in which rows have no weights: leave "
-                "sample_weight out"
-            )
+        refuse(
+            sample_weight is not None and self.objective == "cosent",
+            "CoSENT is one number a batch, in which rows have no weights: leave "
+            "sample_weight out",
+        )
         return super().labelled(x, y, sample_weight, *args, **kwargs)
 
     def class_weights(self, class_weight: Mapping) -> np.ndarray:
@@ -438,10 +438,10 @@ class RoFormerSentenceEncoder(TextTask):
 
 def _pooled_output(backbone):
     outputs = backbone(backbone.input)
-    if not isinstance(outputs, dict):
-        raise ConfigurationError(
-            "pooling='pooler' needs a backbone with a pooler, as RoFormer-Sim has it"
-        )
+    refuse(
+        not isinstance(outputs, dict),
+        "pooling='pooler' needs a backbone with a pooler, as RoFormer-Sim has it",
+    )
     return outputs["pooled_output"]
 
 
@@ -457,12 +457,12 @@ def whitening_of(
     Raises:
         ConfigurationError: there are few texts, or they vary in fewer directions.
     """
-    if dim is None and len(vectors) <= vectors.shape[1]:
-        raise ConfigurationError(
-            "whitening to all directions needs more texts than a vector has numbers, "
-            f"{vectors.shape[1]}, got {len(vectors)}",
-            hint="give more texts, or fewer directions, as in dim=64",
-        )
+    refuse(
+        dim is None and len(vectors) <= vectors.shape[1],
+        "whitening to all directions needs more texts than a vector has numbers, "
+        f"{vectors.shape[1]}, got {len(vectors)}",
+        hint="give more texts, or fewer directions, as in dim=64",
+    )
     vectors = vectors.astype("float64")
     mean = vectors.mean(axis=0)
     _, values, basis = np.linalg.svd(vectors - mean, full_matrices=False)
@@ -470,12 +470,12 @@ def whitening_of(
     # The vectors that a norm gives vary in one direction less than they are wide.
     rank = int((deviations > 1e-5 * max(deviations[0], 1e-30)).sum())
     dim = max(1, rank) if dim is None else dim
-    if rank < dim:
-        raise ConfigurationError(
-            f"the vectors of the texts must vary in at least dim={dim} directions, got "
-            f"{rank} of {len(vectors)} texts",
-            hint="give more different texts, or a smaller dim",
-        )
+    refuse(
+        rank < dim,
+        f"the vectors of the texts must vary in at least dim={dim} directions, got "
+        f"{rank} of {len(vectors)} texts",
+        hint="give more different texts, or a smaller dim",
+    )
     kernel = basis[:dim].T / deviations[:dim]
     return kernel.astype("float32"), (-mean @ kernel).astype("float32")
 

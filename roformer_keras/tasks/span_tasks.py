@@ -10,7 +10,7 @@ from keras import ops
 from roformer_keras.checks import check_instance, is_integer
 from roformer_keras.data.tagged import TokenTags, are_plain, name_tags
 from roformer_keras.data.texts import one_or_many
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.baselines import Baseline, CharacterTags
@@ -148,8 +148,10 @@ def checked_labels(labels: Sequence[str] | None, name: str = "labels") -> list[s
         if not is_integer(label):
             check_instance(f"each of {name}", label, str)
     labels = [str(label) for label in labels]
-    if not labels or len(set(labels)) != len(labels):
-        raise ConfigurationError(f"{name} must be different names, got {labels!r}")
+    refuse(
+        not labels or len(set(labels)) != len(labels),
+        f"{name} must be different names, got {labels!r}",
+    )
     return labels
 
 

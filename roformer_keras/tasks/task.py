@@ -37,7 +37,7 @@ from roformer_keras.data.texts import (
     one_or_many,
     raw_rows,
 )
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.inference import run_model
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.loop_arguments import checks_arguments
@@ -404,11 +404,11 @@ class TextTask(PresetModel):
         """
         if is_ready(x):
             return super().predict(x, batch_size, verbose, steps, callbacks)
-        if steps is not None or callbacks is not None:
-            raise ConfigurationError(
-                "steps and callbacks are those of Keras's loop, which takes dicts of "
-                "ids, and x holds texts: leave them out"
-            )
+        refuse(
+            steps is not None or callbacks is not None,
+            "steps and callbacks are those of Keras's loop, which takes dicts of "
+            "ids, and x holds texts: leave them out",
+        )
         return self.map_outputs(
             x,
             self._split_outputs,
@@ -519,11 +519,11 @@ class TextTask(PresetModel):
         `fields` are the columns of the texts and of the label in a table `x`; see
         `split_labels`.
         """
-        if fields and (y is not None or not is_table(x)):
-            raise ConfigurationError(
-                f"fields are columns of a table of texts and labels, got {fields!r} "
-                f"with {type(x).__name__}{'' if y is None else ' and y'}: leave it out"
-            )
+        refuse(
+            fields and (y is not None or not is_table(x)),
+            f"fields are columns of a table of texts and labels, got {fields!r} "
+            f"with {type(x).__name__}{'' if y is None else ' and y'}: leave it out",
+        )
         if y is None and is_table(x):
             options = fields, self.or_none, self.has_choices, self.trained_columns
             x, y = split_labels(x, self.text_counts, *options)
@@ -535,8 +535,7 @@ class TextTask(PresetModel):
         y = plain_labels(y)
         check_list(x)
         columns = x.names if isinstance(x, TextRows) else ()
-        if y is None:
-            raise ConfigurationError("texts to learn from need labels: give y")
+        refuse(y is None, "texts to learn from need labels: give y")
         if not hasattr(y, "__len__"):
             raise ConfigurationError(
                 f"labels must be a list or another container, got {y!r:.60}"
@@ -547,11 +546,11 @@ class TextTask(PresetModel):
                 pairs = zip(x, y, strict=True)
                 y = [token_tags(row_tokens(row), label) for row, label in pairs]
         texts = as_texts(x, self.text_counts, self.has_choices, self.has_tokens)
-        if len(y) != len(texts):
-            raise ConfigurationError(
-                f"there must be a label for each row, got {len(texts)} rows and "
-                f"{len(y)} labels"
-            )
+        refuse(
+            len(y) != len(texts),
+            f"there must be a label for each row, got {len(texts)} rows and "
+            f"{len(y)} labels",
+        )
         rows = self.make_rows(texts)
         targets = self.make_targets(y, rows)
         weights = None

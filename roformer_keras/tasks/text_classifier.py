@@ -10,7 +10,7 @@ from keras import ops
 from roformer_keras.checks import check_flag, check_number
 from roformer_keras.data.rows import Rows
 from roformer_keras.data.texts import one_or_many
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.search.rerank import rerank
 from roformer_keras.tasks.baselines import (
@@ -56,12 +56,12 @@ class TextClassifierFiles(TaskFiles):
     def find_names(cls, labels: list, options: Mapping) -> list[str]:
         if not options.get("multi_label"):
             return sorted_names(labels)
-        if {tuple(row) for row in labels} == {("0", "1"), ("1", "0")}:
-            raise ConfigurationError(
-                "each label is 0,1 or 1,0: the names of two classes, which every text "
-                "then has, or 0 and 1 for each class; write the names of its classes "
-                "in each row"
-            )
+        refuse(
+            {tuple(row) for row in labels} == {("0", "1"), ("1", "0")},
+            "each label is 0,1 or 1,0: the names of two classes, which every text "
+            "then has, or 0 and 1 for each class; write the names of its classes "
+            "in each row",
+        )
         return sorted_names(name for row in labels for name in row)
 
     @classmethod

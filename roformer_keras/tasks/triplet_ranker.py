@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from roformer_keras.data.rows import GroupRows, Rows
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.baselines import (
     SIMILARITIES,
@@ -194,10 +194,10 @@ class PairsOfScores(keras.layers.Layer):
 def _number(label, row=None):
     """0 for `"B"`, 1 for `"C"`."""
     number = {"B": 0, "C": 1, "0": 0, "1": 1}.get(str(label))
-    if number is None:
-        raise ConfigurationError(
-            "a label must be 0 or B if the first text is nearer to the second, 1 or C "
-            f"if to the third, got {label!r}",
-            row=row,
-        )
+    refuse(
+        number is None,
+        "a label must be 0 or B if the first text is nearer to the second, 1 or C "
+        f"if to the third, got {label!r}",
+        row=row,
+    )
     return number

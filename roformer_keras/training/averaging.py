@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 from roformer_keras.checks import check_integer
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.errors import CheckpointError, ConfigurationError, refuse
 from roformer_keras.io.atomic import make_folder
 from roformer_keras.training.state import load_variables, save_state
 
@@ -177,11 +177,11 @@ class AverageCheckpoints(keras.callbacks.Callback):
                 self, shutil.rmtree, folder, ignore_errors=True
             )
         checkpoints = LastCheckpoints(folder, self.max_count)
-        if checkpoints.updates() and not self._first:
-            raise ConfigurationError(
-                f"{folder} must hold no checkpoints where a training starts, and holds "
-                "those of another: choose another folder, or resume that training from "
-                "its state"
-            )
+        refuse(
+            checkpoints.updates() and not self._first,
+            f"{folder} must hold no checkpoints where a training starts, and holds "
+            "those of another: choose another folder, or resume that training from "
+            "its state",
+        )
         checkpoints.drop_after(self._first)
         return checkpoints

@@ -12,7 +12,7 @@ from roformer_keras import tasks
 from roformer_keras.data.files import is_missing, place, read_table, row_unit
 from roformer_keras.data.rows import draw_held_out
 from roformer_keras.data.tables import LABEL
-from roformer_keras.errors import ConfigurationError, Hint, SourceError
+from roformer_keras.errors import ConfigurationError, Hint, SourceError, refuse
 from roformer_keras.extras import import_extra
 from roformer_keras.registry import TASKS
 from roformer_keras.tasks.labels import as_name, label_kind, typed_names
@@ -161,8 +161,10 @@ def read_data(settings: FinetuningSettings) -> Data:
         if _are_classes(task_class, names, options):
             names = typed_names(names, train.kind)
     names = list(names) if isinstance(names, tuple) else names
-    if names is not None and not isinstance(names, list):
-        raise ConfigurationError(f"names of labels must be a list, got {names!r}")
+    refuse(
+        names is not None and not isinstance(names, list),
+        f"names of labels must be a list, got {names!r}",
+    )
     min_names = 1 if options.get("multi_label") else task_class.files_class.min_names
     if names is not None and len(names) < min_names:
         raise SourceError(
@@ -288,10 +290,10 @@ def _split(examples, settings):
         held_out = draw_held_out(count, share, settings.seed)
     else:
         held_out = draw_groups(examples.groups, share, settings.seed)
-    if held_out.all() or not held_out.any():
-        raise ConfigurationError(
-            f"holdout must leave rows on both sides, got {share} of {count}"
-        )
+    refuse(
+        held_out.all() or not held_out.any(),
+        f"holdout must leave rows on both sides, got {share} of {count}",
+    )
     return tuple(
         examples.select(np.flatnonzero(mask)) for mask in (~held_out, held_out)
     )
@@ -344,14 +346,14 @@ def draw_groups(
     # One that is a little too large is better than none.
     if not taken and wanted and len(names) > 1 and smallest <= 2 * wanted:
         taken = [sizes.argmin()]
-    if not taken:
-        raise ConfigurationError(
-            f"holdout_by must leave rows on both sides, but of its {len(names)} groups "
-            f"of {rows} rows the smallest has {smallest}, and holdout={share} is "
-            f"{wanted}",
-            hint="raise holdout, or name fewer columns in holdout_by: rows that share "
-            "a value with the same row are one group",
-        )
+    refuse(
+        not taken,
+        f"holdout_by must leave rows on both sides, but of its {len(names)} groups "
+        f"of {rows} rows the smallest has {smallest}, and holdout={share} is "
+        f"{wanted}",
+        hint="raise holdout, or name fewer columns in holdout_by: rows that share "
+        "a value with the same row are one group",
+    )
     return np.isin(groups, taken)
 
 

@@ -18,7 +18,7 @@ from roformer_keras.checks import (
     source_path,
 )
 from roformer_keras.data.files import ENCODINGS, FORMATS, HEADERS, data_files
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.journal import fingerprints, run_metadata
@@ -189,52 +189,52 @@ class FinetuningSettings(Settings):
 
     def _check_files(self):
         for name in ("train", "valid", "test"):
-            if getattr(self, name) == "-":
-                raise ConfigurationError(
-                    f"{name} must be a file, which a training that is resumed reads "
-                    "again, got '-': write standard input to a file"
-                )
-        if self.valid is not None and self.holdout:
-            raise ConfigurationError(
-                f"give valid or holdout, not both: got valid={self.valid!r} and "
-                f"holdout={self.holdout}"
+            refuse(
+                getattr(self, name) == "-",
+                f"{name} must be a file, which a training that is resumed reads "
+                "again, got '-': write standard input to a file",
             )
-        if self.pairs and set(TASKS[self.task].text_counts) != {1, 2}:
-            raise ConfigurationError(
-                f"pairs are for tasks of one text or two, got task={self.task!r}"
-            )
-        if self.pairs and self.fields and len(self.fields) != 3:
-            raise ConfigurationError(
-                "fields must name two texts and a label with pairs, got "
-                f"{', '.join(self.fields)}"
-            )
+        refuse(
+            self.valid is not None and self.holdout,
+            f"give valid or holdout, not both: got valid={self.valid!r} and "
+            f"holdout={self.holdout}",
+        )
+        refuse(
+            self.pairs and set(TASKS[self.task].text_counts) != {1, 2},
+            f"pairs are for tasks of one text or two, got task={self.task!r}",
+        )
+        refuse(
+            self.pairs and self.fields and len(self.fields) != 3,
+            "fields must name two texts and a label with pairs, got "
+            f"{', '.join(self.fields)}",
+        )
 
     def _check_together(self):
-        if self.batch_size % self.accumulation:
-            raise ConfigurationError(
-                "batch_size must be a multiple of accumulation, got "
-                f"batch_size={self.batch_size}, accumulation={self.accumulation}"
-            )
+        refuse(
+            self.batch_size % self.accumulation,
+            "batch_size must be a multiple of accumulation, got "
+            f"batch_size={self.batch_size}, accumulation={self.accumulation}",
+        )
         self._check_files()
-        if self.class_weights is not None and self.options.get("multi_label"):
-            raise ConfigurationError(
-                "class_weights must be of one class a row, got multi_label=True"
-            )
-        if isinstance(self.class_weights, str) and self.class_weights != "balanced":
-            raise ConfigurationError(
-                "class_weights must be 'balanced' or a table of class to weight, got "
-                f"{self.class_weights!r}"
-            )
+        refuse(
+            self.class_weights is not None and self.options.get("multi_label"),
+            "class_weights must be of one class a row, got multi_label=True",
+        )
+        refuse(
+            isinstance(self.class_weights, str) and self.class_weights != "balanced",
+            "class_weights must be 'balanced' or a table of class to weight, got "
+            f"{self.class_weights!r}",
+        )
         if isinstance(self.class_weights, Mapping):
             for label, weight in self.class_weights.items():
                 check_number(f"class_weights of {label}", weight, minimum=0)
         compares_rows = TASKS[self.task].objective(self.options).compares_rows
-        if compares_rows and self.batch_size // self.accumulation < 2:
-            raise ConfigurationError(
-                "sentence vectors are compared within a part of a batch, so batch_size "
-                f"must be at least 2 times accumulation, got {self.batch_size} and "
-                f"{self.accumulation}"
-            )
+        refuse(
+            compares_rows and self.batch_size // self.accumulation < 2,
+            "sentence vectors are compared within a part of a batch, so batch_size "
+            f"must be at least 2 times accumulation, got {self.batch_size} and "
+            f"{self.accumulation}",
+        )
 
     def describe(self) -> dict:
         """Settings and files that identify a training, as `run_metadata` has them."""

@@ -18,7 +18,7 @@ from roformer_keras.checks import (
 )
 from roformer_keras.data.arrow import data_files
 from roformer_keras.data.corpus import CorpusSource
-from roformer_keras.errors import ConfigurationError, Hint
+from roformer_keras.errors import Hint, refuse
 from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.journal import fingerprints, run_metadata
 from roformer_keras.training.optimizer_settings import (
@@ -87,27 +87,25 @@ class TrainingStage(Settings):
     accumulation: int = integer(1, minimum=1, maximum=2**20)
 
     def _check_together(self):
-        if self.warmup and self.schedule:
-            raise ConfigurationError(
-                "a rate goes by schedule or by warmup, got both: "
-                f"schedule={self.schedule!r}, warmup={self.warmup}"
-            )
-        if self.batch_size % self.accumulation:
-            raise ConfigurationError(
-                "batch_size must be a multiple of accumulation, got "
-                f"batch_size={self.batch_size}, accumulation={self.accumulation}"
-            )
+        refuse(
+            self.warmup and self.schedule,
+            "a rate goes by schedule or by warmup, got both: "
+            f"schedule={self.schedule!r}, warmup={self.warmup}",
+        )
+        refuse(
+            self.batch_size % self.accumulation,
+            "batch_size must be a multiple of accumulation, got "
+            f"batch_size={self.batch_size}, accumulation={self.accumulation}",
+        )
         steps = [step for step, _ in self.schedule]
         factors = [factor for _, factor in self.schedule]
-        if (
+        refuse(
             sorted(set(steps)) != steps
             or min(steps, default=0) < 0
-            or min(factors, default=0) < 0
-        ):
-            raise ConfigurationError(
-                "schedule must be pairs [step, factor] with ascending steps from 0 and "
-                f"factors of at least 0, got {self.schedule!r}"
-            )
+            or min(factors, default=0) < 0,
+            "schedule must be pairs [step, factor] with ascending steps from 0 and "
+            f"factors of at least 0, got {self.schedule!r}",
+        )
 
     @property
     def rows(self) -> int:
@@ -216,50 +214,50 @@ class PretrainingSettings(Settings):
 
     def _check_together(self):
         for name in ("data", "stages"):
-            if not getattr(self, name):
-                raise ConfigurationError(f"{name} must have at least one entry")
+            refuse(not getattr(self, name), f"{name} must have at least one entry")
         for name in ("save_every", "evaluate_every"):
-            if getattr(self, name) % self.log_every:
-                raise ConfigurationError(
-                    f"{name} must be a multiple of log_every, got {name}="
-                    f"{getattr(self, name)}, log_every={self.log_every}"
-                )
-        if self.average_checkpoints and self.optimizer.ema:
-            raise ConfigurationError(
-                "the weights at the end are the mean of the last checkpoints or a "
-                f"running mean, got average_checkpoints={self.average_checkpoints} and "
-                f"ema={self.optimizer.ema}: leave one of them out"
+            refuse(
+                getattr(self, name) % self.log_every,
+                f"{name} must be a multiple of log_every, got {name}="
+                f"{getattr(self, name)}, log_every={self.log_every}",
             )
-        if self.subwords and self.max_vocabulary is None:
-            raise ConfigurationError(
-                "subwords are for a vocabulary that is built, of max_vocabulary "
-                f"tokens, got vocabulary={self.vocabulary!r}, source={self.source!r}, "
-                f"max_vocabulary={self.max_vocabulary!r}"
-            )
-        if (self.teacher is not None) != (self.objective == "distillation"):
-            raise ConfigurationError(
-                "distillation needs a teacher, and nothing else does: got "
-                f"objective={self.objective!r}, teacher={self.teacher!r}"
-            )
-        if self.name in ("", "..") or Path(self.name).name != self.name:
-            raise ConfigurationError(f"name must be a plain name, got {self.name!r}")
+        refuse(
+            self.average_checkpoints and self.optimizer.ema,
+            "the weights at the end are the mean of the last checkpoints or a "
+            f"running mean, got average_checkpoints={self.average_checkpoints} and "
+            f"ema={self.optimizer.ema}: leave one of them out",
+        )
+        refuse(
+            self.subwords and self.max_vocabulary is None,
+            "subwords are for a vocabulary that is built, of max_vocabulary "
+            f"tokens, got vocabulary={self.vocabulary!r}, source={self.source!r}, "
+            f"max_vocabulary={self.max_vocabulary!r}",
+        )
+        refuse(
+            (self.teacher is not None) != (self.objective == "distillation"),
+            "distillation needs a teacher, and nothing else does: got "
+            f"objective={self.objective!r}, teacher={self.teacher!r}",
+        )
+        refuse(
+            self.name in ("", "..") or Path(self.name).name != self.name,
+            f"name must be a plain name, got {self.name!r}",
+        )
         min_rows = min(stage.rows for stage in self.stages)
-        if self.objective in _COMPARING and min_rows < 4:
-            raise ConfigurationError(
-                f"{self.objective} compares pairs of texts, two rows each, so "
-                "batch_size must be at least 4 times accumulation; a stage has "
-                f"{min_rows} rows"
-            )
+        refuse(
+            self.objective in _COMPARING and min_rows < 4,
+            f"{self.objective} compares pairs of texts, two rows each, so "
+            "batch_size must be at least 4 times accumulation; a stage has "
+            f"{min_rows} rows",
+        )
         sizes = [name for name in _SIZES if name in self.model]
-        if self.source is not None and sizes:
-            raise ConfigurationError(
-                "a model has the size of its source, got "
-                f"{', '.join(sizes)} and source={self.source!r}",
-                hint=Hint(
-                    f"leave out {', '.join(f'{{{name}}}' for name in sizes)} or "
-                    "{source}"
-                ),
-            )
+        refuse(
+            self.source is not None and sizes,
+            "a model has the size of its source, got "
+            f"{', '.join(sizes)} and source={self.source!r}",
+            hint=Hint(
+                f"leave out {', '.join(f'{{{name}}}' for name in sizes)} or {{source}}"
+            ),
+        )
 
     @property
     def free(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from roformer_keras.checks import check_choice
 from roformer_keras.config import ConfigSource
-from roformer_keras.errors import ConfigurationError, OutputError, RoFormerError
+from roformer_keras.errors import ConfigurationError, OutputError, RoFormerError, refuse
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import replacing
@@ -127,12 +127,14 @@ def verify(
     path = resolve(source)
     if published:
         return _verify_published(path, config)
-    if any(not 0 < length <= _MAX_LENGTH for length in lengths) or not lengths:
-        raise ConfigurationError(
-            f"lengths must be 1 or more, to {_MAX_LENGTH:,}, got {list(lengths)}"
-        )
-    if reference is not None and save_reference is not None:
-        raise ConfigurationError("a saved reference cannot be saved again: copy it")
+    refuse(
+        any(not 0 < length <= _MAX_LENGTH for length in lengths) or not lengths,
+        f"lengths must be 1 or more, to {_MAX_LENGTH:,}, got {list(lengths)}",
+    )
+    refuse(
+        reference is not None and save_reference is not None,
+        "a saved reference cannot be saved again: copy it",
+    )
     with ExitStack() as stack:
         if save_reference is not None:
             # Before the work, so that a wrong path does not cost it.
