@@ -13,6 +13,7 @@ from roformer_keras.engines.known import GRAPH_CALLS
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import Structure, for_any_shape, inference_of
 from roformer_keras.layers.fused import fused
+from roformer_keras.models.paths import refuse_quantized
 from roformer_keras.processes import refuse_forked_process
 from roformer_keras.types import ENGINES
 
@@ -97,8 +98,9 @@ class FastModel(keras.Model):
             filepath, args, kwargs: as in `keras.Model.save`.
 
         Raises:
-            ConfigurationError: the path ends in `.h5`.
+            ConfigurationError: the path ends in `.h5`, or a layer is quantized.
         """
+        refuse_quantized(self)
         if str(filepath).endswith((".h5", ".hdf5")):
             raise ConfigurationError(
                 f"Keras cannot read these models from HDF5, got the path {filepath}",

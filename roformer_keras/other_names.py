@@ -38,6 +38,9 @@ WITHDRAWN = {
     "longest_common_substring": "use difflib.SequenceMatcher.find_longest_match",
     "orthogonally_resize": "repeat rows by np.repeat, and divide by the norm",
     "keras_hub": "use the classes of this package, which have the same methods",
+    "quantize": "use engine='openvino-int8', or export with int8=True",
+    "quantization=": "load the original model, or convert this one to .safetensors "
+    "with version 0.1; engine='openvino-int8' computes in 8 bits",
 }
 
 

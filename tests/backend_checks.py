@@ -379,32 +379,6 @@ def check_export():
     close(vectors, sim.encode(["今天天气不错"]))
 
 
-def check_quantization():
-    """Keras's int8 and int4: close to float32, and the same after saving."""
-    model = RoFormerSim.from_preset(SIM, **ONE_BLOCK)
-    tokenizer, texts = model.tokenizer, ["春天来了", "黄河入海流，白日依山尽"]
-    expected = model.encode(texts)
-    for mode in ("int8", "int4"):
-        if mode == "int4":
-            model = RoFormerSim.from_preset(SIM, **ONE_BLOCK)
-        model.quantize(mode)
-        vectors = model.encode(texts)
-        assert not np.array_equal(vectors, expected), mode
-        # Random weights lose more than trained ones.
-        cosines = (vectors * expected).sum(-1)
-        cosines /= np.linalg.norm(vectors, axis=-1) * np.linalg.norm(expected, axis=-1)
-        assert cosines.min() > (0.95 if mode == "int8" else 0.5), (mode, cosines)
-        with tempfile.TemporaryDirectory() as folder:
-            if mode == "int8":
-                model.save_to_preset(f"{folder}/preset")
-                again = RoFormerSim.from_preset(f"{folder}/preset")
-            else:
-                model.save(f"{folder}/model.keras")
-                again = keras.models.load_model(f"{folder}/model.keras")
-                again.tokenizer = tokenizer
-        close(again.encode(texts), vectors)
-
-
 def check_examples():
     """The examples of docstrings, but for those that export or verify a model."""
     if keras.backend.backend() != "torch":

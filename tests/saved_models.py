@@ -35,7 +35,7 @@ MODELS = {
     "RoFormerSim": SIM,
 }
 CLASSES = (*MODELS, *TASKS, "RoFormerSeq2Seq")
-STATES = ("fresh", "trained", "lora", "merged", "int8", "int4", "mixed")
+STATES = ("fresh", "trained", "lora", "merged", "mixed")
 # Format -> readers.
 FORMATS = {
     "preset": ("from_preset", "load_model", "convert", "command"),
@@ -119,10 +119,6 @@ def trained(name, state):
             variable.assign(value + 0.1 * random.normal(size=variable.shape))
     if state == "merged":
         model.merge_lora()
-    if state in ("int8", "int4"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model.quantize(state)
     keras.utils.set_random_seed(2)
     return model
 
@@ -166,9 +162,8 @@ def is_unreadable(name, state, format, reader):
         return reader == "from_preset"
     if format != "weights.h5" or reader == "keras":
         return False
-    # Weights alone say nothing of a head, of integers, or of an encoder-decoder.
-    is_known = name in MODELS and state not in ("int8", "int4")
-    return not is_known or reader == "load_model"
+    # Weights alone say nothing of a head, or of an encoder-decoder.
+    return name not in MODELS or reader == "load_model"
 
 
 def is_refused(name, state, format):
@@ -253,10 +248,7 @@ def check(cell, path, expected):
 
 
 def _tolerance(cell):
-    _, state, format, reader = cell
-    if state in ("int8", "int4") and (format in FLOAT_FORMATS or reader == "convert"):
-        # Floats in the place of integers: activations are not rounded any more.
-        return (0.3,)
+    _, state, _, reader = cell
     if state == "lora" and reader in ("from_preset", "load_model", "convert"):
         # The additions are in the kernels.
         return (1e-5,)
@@ -342,8 +334,6 @@ def _by_keras(cell, path):
         model = build(name, state)
         if state == "lora":
             model.enable_lora(2)
-        if state in ("int8", "int4"):
-            model.quantize(state)
         model.load_weights(path)
         return {"outputs": outputs_of(model)}
     # Keras finds classes that are imported.

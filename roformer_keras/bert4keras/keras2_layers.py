@@ -83,10 +83,6 @@ class NodeTensors(_Layer):
         tensors = getattr(nodes[node_index], name)
         return tensors[0] if len(tensors) == 1 else list(tensors)
 
-    def quantize(self, mode=None, type_check=True, **options):
-        # Keras refuses subclasses, which may compute something else. These do not.
-        super().quantize(mode, type_check=False, **options)
-
 
 def join_masks(masks: Any) -> Any:
     """The mask of a sum: True where all branches that have a mask are visible.

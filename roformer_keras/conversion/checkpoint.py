@@ -32,7 +32,6 @@ from roformer_keras.config import (
     Seq2SeqConfig,
     config_for_model,
 )
-from roformer_keras.conversion.quantized import QuantizedLayer
 from roformer_keras.conversion.weights import (
     HEADS,
     OUTPUT_EMBEDDINGS,
@@ -101,8 +100,6 @@ class Checkpoint:
         unexpected: names that belong to no model with this configuration.
         training_state: names that belong to an optimizer or a counter.
         left_out: names of tensors in a head that no class of this package has.
-        quantized: dict of layer path to `QuantizedLayer`; `tensors` has their weights
-            as floats.
         keras_file: `KerasFile` of the format `"keras"`.
     """
 
@@ -118,7 +115,6 @@ class Checkpoint:
     unexpected: tuple[str, ...] = ()
     training_state: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    quantized: Mapping[str, QuantizedLayer] = field(default_factory=dict)
     keras_file: KerasFile | None = None
 
     @property

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
-from roformer_keras.conversion.quantized import QuantizedLayer
 from roformer_keras.conversion.weights import Weight
 from roformer_keras.io.tensor import Tensor
 
@@ -20,7 +19,6 @@ class Found:
             the tensor in a checkpoint; by default, tensors lie as in Keras.
         task: dict of variable path to `Tensor`: the head of a task.
         saved: fields of `Checkpoint` that the source gives.
-        quantized: dict of layer path to `QuantizedLayer`, without tensors yet.
     """
 
     format: str
@@ -29,4 +27,3 @@ class Found:
     is_turned: Callable[[Weight], bool] = lambda row: row.transposed
     task: Mapping[str, Tensor] = field(default_factory=dict)
     saved: Mapping = field(default_factory=dict)
-    quantized: Mapping[str, QuantizedLayer] = field(default_factory=dict)

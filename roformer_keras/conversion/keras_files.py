@@ -7,7 +7,6 @@ from operator import attrgetter
 from roformer_keras.config import MODEL_FIELDS, RoFormerConfig, Seq2SeqConfig
 from roformer_keras.conversion.checkpoint import KerasFile
 from roformer_keras.conversion.found import Found
-from roformer_keras.conversion.quantized import QuantizedLayer
 from roformer_keras.conversion.tokenizer_files import checked_tokenizer_fields
 from roformer_keras.conversion.weights import (
     KERAS_BACKBONE,
@@ -69,7 +68,7 @@ _KERAS_EMBEDDING = "layers/reversible_embedding/vars/0"
 def open_keras(files, stack):
     serialized = read_json(files.parts["config"])
     saved = _saved_model(serialized, files.label)
-    quantized, head = saved.pop("quantized"), {}
+    head = {}
     weights = files.parts["weights"]
     file = stack.enter_context(open_hdf5(weights))
     tensors = dict(hdf5_datasets(weights, file))
@@ -88,7 +87,7 @@ def open_keras(files, stack):
             )
         tensors = backbone
         _check_sizes(saved, head, files.label, "config.json")
-    return _by_dataset("keras", tensors, task=head, saved=saved, quantized=quantized)
+    return _by_dataset("keras", tensors, task=head, saved=saved)
 
 
 def open_preset(files, stack):
@@ -115,7 +114,6 @@ def open_preset(files, stack):
     )
     task = read_json(parts["task"]) if "task" in parts else None
     saved = _saved_model(config if task is None else task, files.label)
-    quantized = saved.pop("quantized")
     if task is not None:
         other = _saved_model(config, files.label)["config"]
         if other != saved["config"]:
@@ -126,7 +124,7 @@ def open_preset(files, stack):
     if saved["model"] in MODEL_FIELDS:
         tensors, head = tensors | head, {}
     _check_sizes(saved, head, files.label, "task.json")
-    return _by_dataset("preset", tensors, task=head, saved=saved, quantized=quantized)
+    return _by_dataset("preset", tensors, task=head, saved=saved)
 
 
 def _check_sizes(saved, head, label, file):
@@ -238,17 +236,6 @@ def _saved_model(serialized: dict, label: str) -> dict:
         if tokens is not None:
             saved["vocabulary"] = check_saved_tokens(tokens, label)
             saved["tokenizer"] = checked_tokenizer_fields(text or {}, label)
-    quantized = {}
-    for part in (fields, options):
-        layers = part.pop("quantization", {})
-        if not isinstance(layers, dict):
-            raise ConfigurationError(
-                f"{label}: quantization must be an object, got {layers!r:.80}"
-            )
-        for path, layer in layers.items():
-            what = f"{label}: quantization of {path}"
-            quantized[path] = QuantizedLayer.from_dict(layer, what)
-    saved["quantized"] = quantized
     with errors_at(label):
         kind = Seq2SeqConfig if name == "RoFormerSeq2Seq" else RoFormerConfig
         return {**saved, "config": kind.from_dict(fields)}

@@ -105,7 +105,6 @@ def open_checkpoint(
             files = dataclasses.replace(files, parts={**files.parts, **given_parts})
         opened = _OPENERS[files.format](files, stack)
         config, bert_config = _find_config(files, opened, config)
-        opened, quantized = _dequantize(files.label, opened, config)
         fields = {**opened.saved, **saved_tokenizer(files.parts), "config": config}
         if given is not None:
             fields["vocabulary"] = read_tokens(given)
@@ -120,7 +119,6 @@ def open_checkpoint(
             label=files.label,
             format=opened.format,
             bert_config=bert_config,
-            quantized=quantized,
             **_place_tensors(files.label, opened, config),
             **fields,
         )
@@ -272,42 +270,6 @@ def _place_tensors(label, found, config):
         "unexpected": tuple(unexpected),
         "training_state": tuple(state),
     }
-
-
-def _dequantize(label, found, config):
-    """The tensors with float weights in place of integers, and the quantized layers."""
-    if not found.quantized:
-        return found, {}
-    rows = {row.path: row for row in _table(label, found, config)}
-    name_of = {key: name for name, (key, _) in found.tensors.items()}
-    tensors, task, layers = dict(found.tensors), dict(found.task), {}
-    for path, layer in found.quantized.items():
-        row = rows.get(f"{path}/{layer.weight_name}")
-        keys = layer.datasets(path, str(found.key_of(row)) if row else "")
-        if row is None:
-            stored = {name: task.get(key) for name, key in keys.items()}
-        else:
-            stored = {
-                name: tensors[name_of[key]][1] if key in name_of else None
-                for name, key in keys.items()
-            }
-        stored = {name: tensor for name, tensor in stored.items() if tensor}
-        if row is None and not stored:
-            # No weight has such a path: its tensors are unexpected.
-            continue
-        layers[path] = layer = dataclasses.replace(layer, tensors=stored)
-        weight = layer.weight(f"{label}: {path}", row.shape if row else None)
-        key = keys[layer.weight_name]
-        if row is None:
-            task[key] = weight
-        else:
-            tensors[name_of[key]] = key, weight
-        for name in layer.added:
-            if row is None:
-                task.pop(keys[name], None)
-            else:
-                tensors.pop(name_of.get(keys[name]), None)
-    return dataclasses.replace(found, tensors=tensors, task=task), layers
 
 
 def _table(label, found, config):

@@ -88,22 +88,21 @@ def _write_preset(folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
     import h5py
 
     base = "RoFormerSeq2Seq" if checkpoint.is_seq2seq else "RoFormerBackbone"
-    serialized = {"config.json": _serialized(checkpoint, base, True)}
+    serialized = {"config.json": _serialized(checkpoint, base)}
     rows, count = checkpoint.rows, 0
     sums: dict[str, str] = {}
     with ExitStack() as stack:
         backbone = stack.enter_context(h5py.File(folder / "model.weights.h5", "w"))
         if checkpoint.model != base:
-            serialized["task.json"] = _serialized(checkpoint, checkpoint.model, True)
+            serialized["task.json"] = _serialized(checkpoint, checkpoint.model)
             head = stack.enter_context(h5py.File(folder / "task.weights.h5", "w"))
-        quantized = _quantized_by_row(checkpoint)
         for name, value in _values(checkpoint, dtype, on_tensor):
             row = rows[name]
             file = head if row.head in ("mlm", "task") else backbone
             count += value.size
-            for key, array in _stored(row, value, quantized).items():
-                file.create_dataset(key, data=array)
-                sums[f"{Path(file.filename).name}/{key}"] = checksum(array)
+            array = value.T if row.transposed else value
+            file.create_dataset(row.dataset, data=array)
+            sums[f"{Path(file.filename).name}/{row.dataset}"] = checksum(array)
     for name, content in serialized.items():
         _write_json(folder / name, content)
         sums[name] = checksum((folder / name).read_bytes())
@@ -116,41 +115,14 @@ def write_head(path: Path, checkpoint: Checkpoint) -> None:
     """Writes the `task.weights.h5` of a preset: all tensors of a checkpoint."""
     import h5py
 
-    rows, quantized = checkpoint.rows, _quantized_by_row(checkpoint)
+    rows = checkpoint.rows
     with h5py.File(path, "w") as file:
         for name, tensor in checkpoint.tensors.items():
             # As Keras saves it: also numbers that are not finite.
             value = tensor.read()
             if value.dtype.name == "bfloat16":
                 value = value.astype("float32")
-            for key, array in _stored(rows[name], value, quantized).items():
-                file.create_dataset(key, data=array)
-
-
-def _stored(row, value, quantized):
-    """Arrays by dataset of one weight, which may be quantized."""
-    if row.name not in quantized:
-        return {row.dataset: value.T if row.transposed else value}
-    path, layer = quantized[row.name]
-    return {
-        key: layer.tensors[variable].read()
-        for variable, key in layer.datasets(path, row.dataset).items()
-        if variable != "bias"
-    }
-
-
-def _quantized_by_row(checkpoint):
-    """Path and `QuantizedLayer` by the name of the weight that is quantized."""
-    if not checkpoint.quantized:
-        return {}
-    names = {row.path: row.name for row in checkpoint.rows.values()}
-    by_row = {
-        names.get(f"{path}/{layer.weight_name}"): (path, layer)
-        for path, layer in checkpoint.quantized.items()
-    }
-    # A layer of a head that is left out has no row.
-    by_row.pop(None, None)
-    return by_row
+            _write_dataset(file, rows[name].dataset, rows[name], value)
 
 
 def save_tokenizer(folder: Path, vocabulary: Iterable[str], fields: Mapping):
@@ -199,28 +171,14 @@ def write_metadata(folder: Path, parameter_count: int, sums: Mapping[str, str]):
     )
 
 
-def _serialized(
-    checkpoint: Checkpoint, model: str | None, is_quantized: bool = False
-) -> dict:
-    """Configuration that Keras serializes for a model, without building it.
-
-    Args:
-        is_quantized: bool. Whether its weights are written as they were quantized.
-    """
+def _serialized(checkpoint: Checkpoint, model: str | None) -> dict:
+    """Configuration that Keras serializes for a model, without building it."""
     fields = {"name": "backbone", **checkpoint.config.to_dict()}
-    is_whole = model in ("RoFormerSeq2Seq", "RoFormerBackbone")
     if model == "RoFormerSeq2Seq":
         del fields["name"]
-    elif not is_whole:
-        backbone = _serialized(checkpoint, "RoFormerBackbone", is_quantized)
+    elif model != "RoFormerBackbone":
+        backbone = _serialized(checkpoint, "RoFormerBackbone")
         fields = {"backbone": backbone, **checkpoint.model_options}
-    quantized = {
-        path: layer.to_dict()
-        for name, (path, layer) in _quantized_by_row(checkpoint).items()
-        if (checkpoint.rows[name].head not in ("mlm", "task")) == is_whole
-    }
-    if is_quantized and quantized:
-        fields["quantization"] = quantized
     return {
         # Keras finds the class by its registered name.
         "module": "roformer_keras",

@@ -31,24 +31,13 @@ class Projection(keras.layers.Dense):
         outputs = super().call(ops.reshape(inputs, (-1, dim)), training=training)
         return ops.reshape(outputs, (*outer, self.units))
 
-    def quantize(self, mode=None, type_check=True, config=None):
-        # Keras refuses subclasses, which may compute something else. This one does not.
-        super().quantize(mode, type_check=False, config=config)
-
     def merge_lora(self):
         """Adds the factors' product to the kernel, and drops the factors."""
-        merged: dict = {}
-        if self.quantization_mode is None:
-            self._stored_kernel().assign(self._merged(1.0))
-        else:
-            # Keras saves the sum, which it quantizes again.
-            super().save_own_variables(merged)
+        self._stored_kernel().assign(self._merged(1.0))
         for name in _FACTORS:
             quirks.drop_variable(self, name)
         self.lora_enabled = False
         self.lora_rank = self.lora_alpha = None
-        if merged:
-            super().load_own_variables(merged)
 
     def _stored_kernel(self):
         """The variable, where the property `kernel` adds the factors and casts."""
@@ -68,14 +57,12 @@ class Projection(keras.layers.Dense):
         variables = {}
         is_lora, self.lora_enabled = self.lora_enabled, False
         try:
-            # Keras would merge the factors in lower precision than `_merged`, and
-            # quantize the sum again.
+            # Keras would merge the factors in lower precision than `_merged`.
             super().save_own_variables(variables)
         finally:
             self.lora_enabled = is_lora
         if is_lora:
-            if self.quantization_mode is None:
-                variables["0"] = self._merged(1.0)
+            variables["0"] = self._merged(1.0)
             variables.update({name: getattr(self, name) for name in _FACTORS})
         for name, value in variables.items():
             store[name] = value
@@ -95,8 +82,7 @@ class Projection(keras.layers.Dense):
         super().load_own_variables(variables)
         for name, value in factors.items():
             getattr(self, name).assign(value)
-        if self.quantization_mode is None:
-            self._stored_kernel().assign(self._merged(-1.0))
+        self._stored_kernel().assign(self._merged(-1.0))
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

@@ -24,12 +24,9 @@ from roformer_keras.layers.masks import PaddingMask
 from roformer_keras.layers.projection import Dense
 from roformer_keras.models.initializers import embedding_initializer, initializer
 from roformer_keras.models.lora import set_trainable_state, trainable_state
+from roformer_keras.models.paths import refuse_quantized
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.preset_files import take_tokenizer
-from roformer_keras.models.quantization import (
-    quantization_state,
-    set_quantization_state,
-)
 from roformer_keras.types import TensorLike
 
 
@@ -292,11 +289,11 @@ class RoFormerBackbone(PresetModel):
         return cls(config, dtype=dtype, **options)
 
     def get_config(self) -> dict[str, Any]:
+        refuse_quantized(self)
         return {
             "name": self.name,
             "trainable": trainable_state(self),
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            **quantization_state(self),
             **self.config.to_dict(),
             **self._tokenizer_config(),
         }
@@ -305,12 +302,10 @@ class RoFormerBackbone(PresetModel):
     def from_config(cls, config: dict[str, Any]) -> Self:
         fields = dict(config)
         trainable = fields.pop("trainable", True)
-        quantization = fields.pop("quantization", {})
         tokenizer = take_tokenizer(fields, cls.__name__)
         model = cls(**fields)
         if tokenizer:
             model._set_tokenizer(*tokenizer)
-        set_quantization_state(model, quantization)
         # Not an argument: the layers must exist first.
         set_trainable_state(model, trainable)
         return model

@@ -40,8 +40,12 @@ from roformer_keras.io.atomic import replacing
 from roformer_keras.io.blob import Blob, unreadable
 from roformer_keras.io.json_file import parse_json
 from roformer_keras.io.safetensors_file import open_safetensors
-from roformer_keras.models.paths import backbone_of, layers_by_path, weights_by_path
-from roformer_keras.models.quantization import quantized_variables
+from roformer_keras.models.paths import (
+    backbone_of,
+    layers_by_path,
+    refuse_quantized,
+    weights_by_path,
+)
 
 # Dense layers of a block, by their names in `enable_lora`.
 LORA_TARGETS = {
@@ -224,6 +228,7 @@ def save_lora(model: Any, path: str | os.PathLike, *, overwrite: bool = False) -
         raise ConfigurationError(
             "there is no LoRA to save: model.enable_lora(rank) enables it"
         )
+    refuse_quantized(model)
     check_path("path", path)
     if not os.fsdecode(path).endswith(".safetensors"):
         raise ConfigurationError(
@@ -417,9 +422,8 @@ def train_everything(model):
 def _set_trainable(layer, value):
     layer.trainable = value
     # TensorFlow ignores an assignment that changes nothing, and all below it.
-    fixed = quantized_variables(layer)
-    for path, variable in weights_by_path(layer).items():
-        variable.trainable = value and path not in fixed
+    for variable in layer.weights:
+        variable.trainable = value
 
 
 def _targets(backbone):

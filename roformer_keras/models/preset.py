@@ -3,7 +3,7 @@
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import keras
 import numpy as np
@@ -28,10 +28,9 @@ from roformer_keras.models.preset_files import (
     take_backbone,
     write_preset,
 )
-from roformer_keras.models.quantization import quiet_quantization
 from roformer_keras.models.text_data import TextData, TextReader
 from roformer_keras.models.training_loop import ForModel, choose_blocks, with_order
-from roformer_keras.other_names import explains_methods
+from roformer_keras.other_names import explain_withdrawn, explains_methods
 from roformer_keras.processes import refuse_forked_process
 from roformer_keras.text.matching import check_ids, check_vocabulary
 from roformer_keras.text.tokenizer import RoFormerTokenizer
@@ -99,24 +98,13 @@ class PresetModel(FastModel):
             check_ids(x, self.config)
         return super().predict(x, *args, **kwargs)
 
-    def quantize(
-        self, mode: str | None = None, config: Any = None, **options: Any
-    ) -> None:
-        """As in Keras, without a warning for each layer that stays float.
+    def quantize(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: presets and engines hold floats.
 
-        Args:
-            mode: `"int8"` or `"int4"`.
-            config: `keras.quantizers.QuantizationConfig`, instead of a mode.
-            options: `filters`, as in Keras: which layers are quantized.
-
-        Example:
-            >>> model = roformer_keras.RoFormerBackbone.from_preset("roformer-char")
-            >>> model.quantize("int8")
-            >>> model.get_layer("transformer_layer_0").attention.query.dtype_policy.name
-            'int8_from_float32'
+        Raises:
+            ConfigurationError: always; says what to do instead.
         """
-        with quiet_quantization():
-            super().quantize(mode, config=config, **options)
+        raise ConfigurationError(explain_withdrawn("quantize"))
 
     def export(
         self, filepath: Any, format: str = "tf_saved_model", **kwargs: Any
@@ -276,8 +264,8 @@ class PresetModel(FastModel):
 
         Raises:
             CheckpointError: a tensor is missing, unexpected, mis-shaped or corrupt.
-            ConfigurationError: this model is quantized, or the source has other heads
-                of attention, activation, attention pattern, rotation or labels.
+            ConfigurationError: the source has other heads of attention, activation,
+                attention pattern, rotation or labels.
             SourceError: there is no such source, or it cannot be used.
 
         Example:

@@ -39,14 +39,9 @@ from roformer_keras.models.paths import (
     argument_names,
     backbone_of,
     is_stored,
+    refuse_quantized,
     stored_name,
     weights_by_path,
-)
-from roformer_keras.models.quantization import (
-    quantization_state,
-    quantized_layers,
-    restore_quantized,
-    set_quantization_state,
 )
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
@@ -132,7 +127,6 @@ def loaded_model(
             model = cls.from_roformer_config(model_config, dtype, **options)
         _assign(model, checkpoint, rows, kept_tokens)
         is_whole = tokens[0] is None and not kept_tokens.compounds
-        restore_quantized(model, checkpoint.quantized, by_row=is_whole)
         if gradient_checkpointing:
             backbone_of(model).gradient_checkpointing = True
         if checkpoint.vocabulary is not None and not kept_tokens.compounds:
@@ -151,11 +145,7 @@ def read_weights(
     ignore: Sequence[str],
 ) -> None:
     """`PresetModel.load_preset`."""
-    if quantized_layers(model):
-        raise ConfigurationError(
-            "weights are read into floats, and this model is quantized: load the "
-            f"source by {type(model).__name__}.from_preset"
-        )
+    refuse_quantized(model)
     with opened_checkpoint(source) as checkpoint:
         checkpoint = with_own_output(checkpoint, model.config)
         pairs = model._matched(checkpoint, initialize_heads, ignore)
@@ -196,6 +186,7 @@ def write_preset(
     overwrite: bool,
 ) -> None:
     """`PresetModel.save_to_preset`."""
+    refuse_quantized(model)
     for part in (model, getattr(model, "backbone", model)):
         if not is_stored(type(part)):
             raise ConfigurationError(
@@ -222,12 +213,7 @@ def write_preset(
         )
     overwrite = overwrite or waits
     rows = model._weight_rows()
-    added = {
-        f"{path}/{name}"
-        for path, layer in quantized_layers(model).items()
-        for name in layer.added
-    }
-    others = weights_by_path(model).keys() - {row.path for row in rows} - added
+    others = weights_by_path(model).keys() - {row.path for row in rows}
     unmapped = sorted(path for path in others if "seed_generator" not in path)
     if unmapped:
         raise ConfigurationError(
@@ -241,15 +227,12 @@ def write_preset(
 
 def checkpoint_of(model: Any, rows: Any, **fields: Any) -> Checkpoint:
     """The weights of some rows of the weight table, as a file would hold them."""
-    variables, quantized = weights_by_path(model), quantized_layers(model)
+    variables = weights_by_path(model)
     return Checkpoint(
         label=model.name,
         format="model",
         config=model.config,
-        tensors={
-            row.name: _tensor(row, variables[row.path], quantized) for row in rows
-        },
-        quantized=quantized,
+        tensors={row.name: _tensor(row, variables[row.path]) for row in rows},
         model=type(model).__name__,
         model_options=model.preset_options(),
         **fields,
@@ -283,11 +266,7 @@ def _with_dropped_layers(
     return [*patterns, *(f"bert/encoder/layer_{number}/*" for number in numbers)]
 
 
-def _tensor(row, variable, quantized) -> Tensor:
-    path, _, name = row.path.rpartition("/")
-    if path in quantized and name == quantized[path].weight_name:
-        return quantized[path].weight(row.path, row.shape)
-
+def _tensor(row, variable) -> Tensor:
     def read():
         value = keras.ops.convert_to_numpy(variable)
         return value.T if row.transposed else value
@@ -388,6 +367,7 @@ def _check_compiled(value):
 
 def config_on_backbone(model: Any) -> dict[str, Any]:
     """`get_config` of a model on a backbone."""
+    refuse_quantized(model)
     backbone = keras.saving.serialize_keras_object(model.backbone)
     if model.tokenizer is not None:
         for name in ("vocabulary", "tokenizer"):
@@ -397,7 +377,6 @@ def config_on_backbone(model: Any) -> dict[str, Any]:
         "name": model.name,
         "trainable": trainable_state(model),
         "backbone": backbone,
-        **quantization_state(model, without=model.backbone),
         **model.preset_options(),
         **model._tokenizer_config(),
     }
@@ -419,13 +398,11 @@ def take_backbone(cls: type, options: dict[str, Any]) -> Any:
 def restored_model(cls: Any, options: dict[str, Any], *arguments: Any) -> Any:
     """The model of a configuration, frozen if it was."""
     trainable = options.pop("trainable", True)
-    quantization = options.pop("quantization", {})
     tokenizer = take_tokenizer(options, cls.__name__)
     of_keras = ("name", "dtype")
     saved = {name: one for name, one in options.items() if name not in of_keras}
     check_options(cls, saved, "the configuration of the model")
     model = cls(*arguments, **options)
-    set_quantization_state(model, quantization)
     if tokenizer:
         model._set_tokenizer(*tokenizer)
     if model.backbone.tokenizer is None:

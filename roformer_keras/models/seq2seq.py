@@ -29,12 +29,9 @@ from roformer_keras.layers import (
     SinusoidalPositionEmbedding,
 )
 from roformer_keras.losses import LabelSmoothing
+from roformer_keras.models.paths import refuse_quantized
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.preset_files import take_tokenizer
-from roformer_keras.models.quantization import (
-    quantization_state,
-    set_quantization_state,
-)
 from roformer_keras.models.text_data import TextData
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.types import Texts
@@ -218,11 +215,11 @@ class RoFormerSeq2Seq(PresetModel):
         return cls(config, dtype=dtype, **options)
 
     def get_config(self) -> dict[str, Any]:
+        refuse_quantized(self)
         return {
             "name": self.name,
             "trainable": self.trainable,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            **quantization_state(self),
             **self.config.to_dict(),
             **self._tokenizer_config(),
         }
@@ -231,12 +228,10 @@ class RoFormerSeq2Seq(PresetModel):
     def from_config(cls, config: dict[str, Any]) -> Self:
         fields = dict(config)
         trainable = fields.pop("trainable", True)
-        quantization = fields.pop("quantization", {})
         tokenizer = take_tokenizer(fields, cls.__name__)
         model = cls(**fields)
         if tokenizer:
             model._set_tokenizer(*tokenizer)
-        set_quantization_state(model, quantization)
         model.trainable = trainable
         return model
 

@@ -43,7 +43,6 @@ from roformer_keras.models.preset_files import (
     restore_training,
     saved_dtype,
 )
-from roformer_keras.models.quantization import quantized_layers, restore_quantized
 from roformer_keras.tasks.labels import plain_names
 
 
@@ -194,22 +193,12 @@ def _matched_head(model, checkpoint, ignore=()):
 def _read_head(model, checkpoint):
     for variable, row in _matched_head(model, checkpoint):
         variable.assign(checkpoint.weight(row.name))
-    restore_quantized(model, checkpoint.quantized)
 
 
 def task_weight_rows(model: Any) -> tuple:
     """Rows of the weight table, one for each weight that a preset of a task stores."""
     heads = model_heads("RoFormerBackbone", model.config)
-    quantized = quantized_layers(model)
     shapes = {path: tuple(v.shape) for path, v in head_weights(model).items()}
-    for path, layer in quantized.items():
-        weight = f"{path}/{layer.weight_name}"
-        if weight not in shapes:
-            # Of the backbone.
-            continue
-        shapes[weight] = layer.weight(path).shape
-        for name in layer.added:
-            shapes.pop(f"{path}/{name}", None)
     return weight_table(model.config, heads) + task_rows(shapes)
 
 
@@ -241,11 +230,6 @@ def _merged_kernels(model):
         is_head = f"{path}/kernel" in head_weights(model)
         if not (is_head and getattr(layer, "lora_enabled", False)):
             continue
-        if layer.quantization_mode is not None:
-            raise ConfigurationError(
-                f"the kernel of {path} is quantized and has LoRA: enable LoRA "
-                "before quantization"
-            )
         kernel = keras.ops.convert_to_numpy(layer.kernel)
         kernels[f"{TASK_PREFIX}{path}/kernel"] = Tensor(
             kernel.shape, str(kernel.dtype), lambda kernel=kernel: kernel

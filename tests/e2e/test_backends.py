@@ -34,7 +34,6 @@ FEATURES = {
     "finetuning": "tasks on texts: `fit`, `predict`, `extract`",
     "adversarial_steps": "adversarial steps (FGM)",
     "partial_training": "LoRA, freezing, gradient checkpointing",
-    "quantization": "Keras's `quantize`: int8 and int4",
     "export": "`export_model` to ONNX and OpenVINO (a SavedModel needs TensorFlow)",
 }
 # The examples of docstrings name it: a released zip.

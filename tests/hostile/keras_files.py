@@ -94,13 +94,7 @@ LM = [
         (CONFIG, (*MODEL, "output_activation"), value, NO_ACTIVATION)
         for value in ("os.system", 3)
     ),
-    (
-        CONFIG,
-        (*MODEL, "quantization"),
-        3,
-        "CheckpointError: quantization must be an ob",
-    ),
-    (CONFIG, (*MODEL, "quantization"), {"x": 3}, "CheckpointError: quantization of x"),
+    (CONFIG, (*MODEL, "quantization"), {"x": 3}, "ConfigurationError: "),
     *((CONFIG, MODEL, value, "TypeError: ") for value in (3, [])),
     (CONFIG, ("registered_name",), "roformer_keras>x", "TypeError: "),
     *(

@@ -112,7 +112,6 @@ NO_JSON = "is not valid JSON"
 ONE_BACKBONE = "config.json and task.json must have one"
 NO_SUMS, NO_TOKENIZER = "must be an object of checksums", "holds no tokenizer"
 OTHER_KIND, NO_FILE = "HDF5 weights of another kind of model:", "must be a file: delete"
-QUANTIZED = ("config", "quantization")
 # File, keys, value, exit code, message.
 _JSON = [
     (TASK, ("class_name",), [], 2, NO_MODEL),
@@ -152,10 +151,7 @@ _JSON = [
     (TASK, (*BACKBONE, "num_layers"), 10**12, 3, ONE_BACKBONE),
     (TASK, (*BACKBONE, "num_layers"), "2", 2, "num_layers must be an integer"),
     (TASK, (*BACKBONE, "activation"), "lambda x: x", 2, "Keras activation"),
-    (TASK, QUANTIZED, 3, 2, "quantization must be an object"),
-    (TASK, QUANTIZED, [], 2, "quantization must be an object"),
-    (TASK, QUANTIZED, {"x": 3}, 3, "must be a layer quantized to"),
-    (TASK, QUANTIZED, {"x": {"mode": "int2"}}, 3, "must be a layer quantized to"),
+    (TASK, (*BACKBONE, "quantization"), {"x": 3}, 2, "withdrew quantization="),
     (TASK, (), b"", 2, NO_JSON),
     (TASK, (), b"null", 2, "must hold one JSON object, got NoneType"),
     (TASK, (), b"NaN", 2, "is not valid JSON: NaN is no JSON"),

@@ -105,7 +105,7 @@ FLOAT, FINITE = "must be a float tensor to", "must hold finite numbers,"
 TASK = [
     (option("num_classes", 10**9), 3, "num_classes=1,000,000,000 in task.json does no"),
     (option("vocabulary", "x"), 2, "its vocabulary is not a list of tokens"),
-    (option("quantization", {"classes": {}}), 3, "quantization of classes must be a"),
+    (option("quantization", {"classes": {}}), 2, "withdrew quantization="),
     (field("task.json", "class_name", value="RoFormerTextRegressor"), 2, OTHER),
     (field("task.json", "class_name", value="RoFormerTagger"), 2, "'RoFormerTagger',"),
     (field("task.json", "registered_name", value=3), 2, OTHER),

@@ -81,8 +81,6 @@ CHANGES = {
     "another pattern of attention": replace_pattern,
     "a quantized layer": lambda m: classes_of(m).quantize("int8"),
     "a quantized embedding": lambda m: m.backbone.token_embedding.quantize("int8"),
-    "a quantized model": lambda m: m.quantize("int8"),
-    "a quantized backbone": lambda m: m.backbone.quantize("int8"),
     "another dtype policy": lambda m: setattr(
         classes_of(m), "dtype_policy", keras.DTypePolicy("bfloat16")
     ),

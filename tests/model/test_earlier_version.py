@@ -50,10 +50,11 @@ def test_an_adapter_is_refused_with_advice(earlier):
     assert "load a folder of version 0.1 with that version" in str(caught.value)
 
 
-def test_a_preset_in_8_bits_is_read(earlier, texts, outputs):
-    model = rk.RoFormerSim.from_preset(str(earlier / "int8"))
-    cosines = (model.encode(texts, engine="keras") * outputs["vectors"]).sum(axis=-1)
-    assert cosines.min() > 0.99
+def test_a_preset_in_8_bits_is_refused_with_advice(earlier):
+    for load in (rk.RoFormerSim.from_preset, rk.load_model):
+        with pytest.raises(ConfigurationError) as caught:
+            load(str(earlier / "int8"))
+        assert "convert this one to .safetensors with version 0.1" in str(caught.value)
 
 
 def test_a_run_predicts(earlier, texts, monkeypatch, capsys):

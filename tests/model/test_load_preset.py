@@ -97,20 +97,6 @@ def test_a_task_with_other_labels_is_not_changed(tmp_path):
             np.testing.assert_array_equal(value, before[path])
 
 
-def test_a_task_reads_a_quantized_one_as_floats(tmp_path):
-    saved = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2)
-    saved.quantize("int8")
-    saved.save_to_preset(tmp_path / "saved")
-    task = RoFormerTextClassifier.from_preset(SIM, num_classes=2)
-    task.load_preset(tmp_path / "saved")
-    assert {str(weight.dtype) for weight in task.weights} <= {"float32", "uint32"}
-    np.testing.assert_allclose(
-        task.predict(["床前明月光"], verbose=0),
-        saved.predict(["床前明月光"], verbose=0),
-        atol=0.02,
-    )
-
-
 def test_what_does_not_fit_changes_nothing(backbone):
     config = backbone.config
     for changes, error, message in (
@@ -128,10 +114,6 @@ def test_what_does_not_fit_changes_nothing(backbone):
     with pytest.raises(CheckpointError, match="holds roformer_v2 weights"):
         model.load_preset(V2)
     model.load_preset(CHARACTER, initialize_heads=True)
-    quantized = RoFormerBackbone.from_preset(CHARACTER)
-    quantized.quantize("int8")
-    with pytest.raises(ConfigurationError, match="from_preset"):
-        quantized.load_preset(CHARACTER)
 
 
 @pytest.mark.parametrize(

@@ -322,7 +322,41 @@ def test_name_scopes_change_no_file(made, crf, tmp_path):
     made(lambda: model.save_lora(adapter))
     made(lambda: load_model(tmp_path / "plain")).load_lora(adapter)
     model.merge_lora()
-    model.quantize("int8")
-    model.save_to_preset(tmp_path / "int8")
+    model.save_to_preset(tmp_path / "merged")
     names = {path.name for path in tmp_path.rglob("*") if "outer" in path.name}
-    assert not names and load_model(tmp_path / "int8").config == plain.config
+    assert not names and load_model(tmp_path / "merged").config == plain.config
+
+
+# === Quantized layers ===
+
+
+@pytest.mark.parametrize("of", [lambda model: model, lambda model: model.backbone])
+def test_no_model_is_quantized(of):
+    model = classifier()
+    with pytest.raises(ConfigurationError, match="use engine='openvino-int8'"):
+        of(model).quantize("int8")
+    assert {layer.quantization_mode for layer in model._flatten_layers()} == {None}
+
+
+@pytest.mark.parametrize(
+    "quantize",
+    [
+        lambda model: model.get_layer("classes").quantize("int8"),
+        lambda model: model.backbone.token_embedding.quantize("int4"),
+        lambda model: keras.Model(model.input, model.output).quantize("int8"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Layer .* `quantize`:UserWarning")
+def test_quantized_layers_are_not_saved(quantize, tmp_path):
+    model = classifier()
+    model.enable_lora(2)
+    quantize(model)
+    for use in (
+        lambda: model.save_to_preset(tmp_path / "preset"),
+        lambda: model.save(tmp_path / "model.keras"),
+        lambda: model.save_lora(tmp_path / "adapter.safetensors"),
+        lambda: model.load_preset(CHARACTER),
+    ):
+        with pytest.raises(ConfigurationError, match="withdrew quantize"):
+            use()
+    assert list(tmp_path.iterdir()) == []

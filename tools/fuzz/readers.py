@@ -127,7 +127,7 @@ def _from_config(folder: Path):
 
 
 def _configs(made):
-    presets = seeds.presets(made, *_CLASSES, "quantized")
+    presets = seeds.presets(made, *_CLASSES)
     return [{"config.json": files["config.json"]} for files in presets]
 
 
@@ -180,7 +180,6 @@ TARGETS = {
     **_both("preset", _presets("RoFormerBackbone", "RoFormerMaskedLM"), **_MADE),
     **_both("preset-task", _presets(*seeds.TASKS), **_MADE),
     **_both("preset-seq2seq", _presets("RoFormerSeq2Seq"), **_MADE),
-    **_both("preset-quantized", _presets("quantized"), **_MADE),
     "load-model": Target(_presets(), _load_model, **_MODELS),
     # `keras.models.load_model` is Keras's: so are the classes of its errors.
     "from-config": Target(

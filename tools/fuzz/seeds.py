@@ -154,8 +154,6 @@ class Maker:
         for class_name in ("RoFormerBackbone", "RoFormerMaskedLM"):
             model = getattr(package, class_name).from_preset(SMALL)
             model.save_to_preset(target / class_name)
-        model.quantize("int8")
-        model.save_to_preset(target / "quantized")
         for name, options in TASKS.items():
             task = getattr(package, name).from_preset(SMALL, **options)
             task.save_to_preset(target / name)
