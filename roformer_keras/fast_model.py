@@ -13,7 +13,7 @@ from roformer_keras.engines.known import GRAPH_CALLS
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import Structure, for_any_shape, inference_of
 from roformer_keras.layers.fused import fused
-from roformer_keras.models.paths import refuse_quantized
+from roformer_keras.other_names import explain_withdrawn
 from roformer_keras.processes import refuse_forked_process
 from roformer_keras.types import ENGINES
 
@@ -228,3 +228,13 @@ def _is_outside_graph(inputs):
         and not tf.distribute.has_strategy()
         and all(isinstance(x, np.ndarray | tf.Tensor) for x in flat)
     )
+
+
+def refuse_quantized(model: keras.Layer) -> None:
+    """Raises ConfigurationError if Keras has quantized a layer of a model."""
+    for layer in quirks.nested_layers(model):
+        if getattr(layer, "quantization_mode", None) is not None:
+            raise ConfigurationError(
+                f"weights must be floats, got {layer.path} in "
+                f"{layer.quantization_mode}: {explain_withdrawn('quantize')}"
+            )

@@ -135,11 +135,7 @@ FOREIGN_DATA = [
 
 
 def replace_a_dataset(path, how, folder):
-    """Replaces a dataset of an HDF5 file by one whose numbers lie elsewhere.
-
-    Of a preset, the checksums are dropped.
-    """
-    path.with_name("metadata.json").unlink(missing_ok=True)
+    """Replaces a dataset of an HDF5 file by one whose numbers lie elsewhere."""
     with h5py.File(path, "a") as file:
         names = []
         file.visititems(

@@ -228,7 +228,6 @@ ROWS = {
     "2,490 layers": (many_tensors(9_999, num_hidden_layers=2_490), use),
     "vocabulary of lists": (metadata("vocabulary", LIST), use),
     "config of lists": (metadata("config", f'{{"x": {LIST}}}'), use),
-    "crc of lists": (metadata("crc32c", f'{{"x": {LIST}}}'), use),
     "bert_config of lists": (
         beside("bert_config.json", f'{{"x": {LIST}}}'.encode()),
         use,

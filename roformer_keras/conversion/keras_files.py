@@ -21,15 +21,10 @@ from roformer_keras.errors import (
     errors_at,
 )
 from roformer_keras.io.blob import Blob
-from roformer_keras.io.checksums import (
-    FIELD,
-    check_content,
-    check_sums,
-    checked_tensors,
-)
 from roformer_keras.io.hdf5 import hdf5_datasets, open_hdf5
 from roformer_keras.io.json_file import read_json
 from roformer_keras.io.tensor import Tensor
+from roformer_keras.other_names import explain_withdrawn
 from roformer_keras.registry import task_of
 
 
@@ -102,15 +97,10 @@ def open_preset(files, stack):
     if "task" not in files.parts and not is_base:
         # `model.save(folder, zipped=False)`.
         return open_keras(files, stack)
-    parts, sums = files.parts, _preset_sums(files)
+    parts = files.parts
     tensors, head = (
-        checked_tensors(_datasets(parts[role], stack), f"{name}/", sums, files.label)
-        if role in parts
-        else {}
-        for role, name in (
-            ("weights", "model.weights.h5"),
-            ("task_weights", "task.weights.h5"),
-        )
+        _datasets(parts[role], stack) if role in parts else {}
+        for role in ("weights", "task_weights")
     )
     task = read_json(parts["task"]) if "task" in parts else None
     saved = _saved_model(config if task is None else task, files.label)
@@ -170,21 +160,6 @@ def _check_sizes(saved, head, label, file):
         )
 
 
-def _preset_sums(files):
-    """Checksums of a preset's tensors; those of its other files are compared here."""
-    if "metadata" not in files.parts:
-        return {}
-    metadata = read_json(files.parts["metadata"])
-    sums = check_sums(metadata.get(FIELD), files.parts["metadata"].label)
-    for role in ("config", "task", "tokenizer"):
-        name = f"{role}.json"
-        # A tokenizer may have been added by hand.
-        if role in files.parts and (role != "tokenizer" or name in sums):
-            blob = files.parts[role]
-            check_content(blob.read_small(), name, sums, blob.label)
-    return sums
-
-
 def _datasets(blob: Blob, stack: ExitStack) -> dict[str, Tensor]:
     return dict(hdf5_datasets(blob, stack.enter_context(open_hdf5(blob))))
 
@@ -236,6 +211,8 @@ def _saved_model(serialized: dict, label: str) -> dict:
         if tokens is not None:
             saved["vocabulary"] = check_saved_tokens(tokens, label)
             saved["tokenizer"] = checked_tokenizer_fields(text or {}, label)
+    if "quantization" in {**fields, **options}:
+        raise ConfigurationError(f"{label}: {explain_withdrawn('quantization=')}")
     with errors_at(label):
         kind = Seq2SeqConfig if name == "RoFormerSeq2Seq" else RoFormerConfig
         return {**saved, "config": kind.from_dict(fields)}

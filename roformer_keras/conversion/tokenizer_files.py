@@ -5,7 +5,6 @@ from typing import Any
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.io.blob import Blob
-from roformer_keras.io.checksums import FIELD, check_content, check_sums
 from roformer_keras.io.json_file import read_json
 from roformer_keras.io.vocabulary import read_vocabulary
 
@@ -19,10 +18,6 @@ def saved_tokenizer(parts: Mapping[str, Blob]) -> dict:
         content = read_json(parts["tokenizer"])
         label = parts["tokenizer"].label
         saved["tokenizer"] = checked_tokenizer_fields(content.get("config"), label)
-        sums = check_sums(content.get(FIELD), label)
-        if "vocabulary" in parts:
-            blob = parts["vocabulary"]
-            check_content(blob.read_small(), "vocabulary.txt", sums, blob.label)
     return saved
 
 

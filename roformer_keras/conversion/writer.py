@@ -40,7 +40,6 @@ from roformer_keras.conversion.weights import (
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import PARTIAL_PREFIX, make_folder, replacing
-from roformer_keras.io.checksums import FIELD, checksum
 from roformer_keras.io.json_file import json_bytes
 from roformer_keras.io.sources import SENTENCE_PARTS
 from roformer_keras.io.tensor_bundle import write_shard
@@ -90,7 +89,6 @@ def _write_preset(folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
     base = "RoFormerSeq2Seq" if checkpoint.is_seq2seq else "RoFormerBackbone"
     serialized = {"config.json": _serialized(checkpoint, base)}
     rows, count = checkpoint.rows, 0
-    sums: dict[str, str] = {}
     with ExitStack() as stack:
         backbone = stack.enter_context(h5py.File(folder / "model.weights.h5", "w"))
         if checkpoint.model != base:
@@ -100,13 +98,17 @@ def _write_preset(folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
             row = rows[name]
             file = head if row.head in ("mlm", "task") else backbone
             count += value.size
-            array = value.T if row.transposed else value
-            file.create_dataset(row.dataset, data=array)
-            sums[f"{Path(file.filename).name}/{row.dataset}"] = checksum(array)
+            _write_dataset(file, row.dataset, row, value)
     for name, content in serialized.items():
         _write_json(folder / name, content)
-        sums[name] = checksum((folder / name).read_bytes())
-    write_metadata(folder, count, sums)
+    _write_json(
+        folder / "metadata.json",
+        {
+            "keras_version": version("keras"),
+            "roformer_keras_version": version("roformer-keras"),
+            "parameter_count": count,
+        },
+    )
     if checkpoint.vocabulary is not None:
         save_tokenizer(folder, checkpoint.vocabulary, checkpoint.tokenizer)
 
@@ -128,47 +130,23 @@ def write_head(path: Path, checkpoint: Checkpoint) -> None:
 def save_tokenizer(folder: Path, vocabulary: Iterable[str], fields: Mapping):
     """Writes `tokenizer.json` and the vocabulary into a preset folder.
 
-    Each file is replaced in one step; the folder is made if there is none. The
-    checksum of the vocabulary is in `tokenizer.json`, and that of `tokenizer.json` in
-    the `metadata.json` of a model.
+    Each file is replaced in one step; the folder is made if there is none.
     """
     assets = folder / "assets" / "tokenizer"
     make_folder(assets)
-    tokens = write_vocabulary(vocabulary)
     tokenizer = {
         "module": "roformer_keras.text.tokenizer",
         "class_name": "RoFormerTokenizer",
         "config": dict(fields),
         "registered_name": "roformer_keras>RoFormerTokenizer",
-        FIELD: {"vocabulary.txt": checksum(tokens)},
     }
     contents = {
-        assets / "vocabulary.txt": tokens,
+        assets / "vocabulary.txt": write_vocabulary(vocabulary),
         folder / "tokenizer.json": json_bytes(tokenizer),
     }
-    metadata = folder / "metadata.json"
-    if metadata.is_file():
-        fields = json.loads(metadata.read_text(encoding="utf-8"))
-        if isinstance(fields.get(FIELD), dict):
-            sum_of_json = checksum(contents[folder / "tokenizer.json"])
-            fields[FIELD]["tokenizer.json"] = sum_of_json
-            contents[metadata] = json_bytes(fields)
     for path, content in contents.items():
         with replacing(path, overwrite=True) as partial:
             partial.write_bytes(content)
-
-
-def write_metadata(folder: Path, parameter_count: int, sums: Mapping[str, str]):
-    """Writes `metadata.json` into a preset folder: versions, size and checksums."""
-    _write_json(
-        folder / "metadata.json",
-        {
-            "keras_version": version("keras"),
-            "roformer_keras_version": version("roformer-keras"),
-            "parameter_count": parameter_count,
-            FIELD: dict(sums),
-        },
-    )
 
 
 def _serialized(checkpoint: Checkpoint, model: str | None) -> dict:
@@ -246,9 +224,7 @@ def _write_safetensors(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor
         name: np.ascontiguousarray(value)
         for name, value in _values(checkpoint, dtype, on_tensor)
     }
-    sums = {name: checksum(value) for name, value in tensors.items()}
-    sums |= {name: checksum(text.encode()) for name, text in metadata.items()}
-    save_file(tensors, path, {**metadata, FIELD: json.dumps(sums)})
+    save_file(tensors, path, metadata)
 
 
 # === Hugging Face ===

@@ -9,7 +9,7 @@ from keras import ops
 from roformer_keras.config import PERFORMERS, RoFormerConfig, config_from
 from roformer_keras.engines.known import check_methods
 from roformer_keras.errors import ConfigurationError, Hint
-from roformer_keras.fast_model import FastModel
+from roformer_keras.fast_model import FastModel, refuse_quantized
 from roformer_keras.layers import (
     AttentionMask,
     FeedForward,
@@ -24,7 +24,6 @@ from roformer_keras.layers.masks import PaddingMask
 from roformer_keras.layers.projection import Dense
 from roformer_keras.models.initializers import embedding_initializer, initializer
 from roformer_keras.models.lora import set_trainable_state, trainable_state
-from roformer_keras.models.paths import refuse_quantized
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.preset_files import take_tokenizer
 from roformer_keras.types import TensorLike

@@ -36,6 +36,7 @@ from roformer_keras.errors import (
     ConfigurationError,
     errors_at,
 )
+from roformer_keras.fast_model import refuse_quantized
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.blob import Blob, unreadable
 from roformer_keras.io.json_file import parse_json
@@ -43,7 +44,6 @@ from roformer_keras.io.safetensors_file import open_safetensors
 from roformer_keras.models.paths import (
     backbone_of,
     layers_by_path,
-    refuse_quantized,
     weights_by_path,
 )
 

@@ -11,7 +11,6 @@ import keras
 
 from roformer_keras import quirks
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.other_names import explain_withdrawn
 
 
 def weights_by_path(model: keras.Layer) -> dict[str, keras.Variable]:
@@ -54,16 +53,6 @@ def _below(part, path):
     """A path in a layer from the layer's name on; nothing if it is in another layer."""
     if part.path and path and f"{path}/".startswith(f"{part.path}/"):
         yield path[len(part.path) - len(part.name) :]
-
-
-def refuse_quantized(model: keras.Layer) -> None:
-    """Raises ConfigurationError if Keras has quantized a layer of a model."""
-    for path, layer in layers_by_path(model).items():
-        if getattr(layer, "quantization_mode", None) is not None:
-            raise ConfigurationError(
-                f"weights must be floats, got {path} in {layer.quantization_mode}: "
-                f"{explain_withdrawn('quantize')}"
-            )
 
 
 def is_stored(cls: type) -> bool:

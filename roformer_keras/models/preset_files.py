@@ -29,6 +29,7 @@ from roformer_keras.conversion.weights import (
     weight_table,
 )
 from roformer_keras.errors import ConfigurationError, errors_at
+from roformer_keras.fast_model import refuse_quantized
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.hdf5 import hdf5_errors
 from roformer_keras.io.tensor import Tensor
@@ -39,7 +40,6 @@ from roformer_keras.models.paths import (
     argument_names,
     backbone_of,
     is_stored,
-    refuse_quantized,
     stored_name,
     weights_by_path,
 )

@@ -13,6 +13,7 @@ from roformer_keras.data.tables import is_table
 from roformer_keras.data.texts import as_pairs, as_texts
 from roformer_keras.engines.network import write_decoder, write_encoder
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.fast_model import refuse_quantized
 from roformer_keras.generation import generate as writing
 from roformer_keras.generation.encoder_decoder import EncoderDecoder
 from roformer_keras.generation.engines import Networks, kept_decoder
@@ -29,7 +30,6 @@ from roformer_keras.layers import (
     SinusoidalPositionEmbedding,
 )
 from roformer_keras.losses import LabelSmoothing
-from roformer_keras.models.paths import refuse_quantized
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.preset_files import take_tokenizer
 from roformer_keras.models.text_data import TextData

@@ -25,7 +25,7 @@ def zeros(shape):
 
 
 def write_preset(kind, folder):
-    """Writes a preset of a classifier, or of an encoder-decoder, without checksums."""
+    """Writes a preset of a classifier, or of an encoder-decoder."""
     if kind == "task":
         with open_checkpoint(SMALL) as small:
             backbone = {n: t for n, t in small.tensors.items() if head_of(n) is None}
@@ -46,7 +46,6 @@ def write_preset(kind, folder):
         model = "RoFormerSeq2Seq"
         pair = Checkpoint("pair", "model", config, tensors, model=model)
         save(pair, folder, "preset")
-    (folder / "metadata.json").write_text("{}")
 
 
 @functools.cache

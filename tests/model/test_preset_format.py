@@ -138,9 +138,8 @@ def test_an_encoder_decoder_is_converted_to_a_preset_only(presets, tmp_path):
 
 
 def changed(presets, name, folder, file, change):
-    """A copy without checksums, in which a function changed one HDF5 file."""
+    """A copy in which a function changed one HDF5 file."""
     shutil.copytree(presets[name][0], folder)
-    (folder / "metadata.json").unlink()
     with h5py.File(folder / file, "a") as opened:
         change(opened)
     return folder

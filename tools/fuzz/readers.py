@@ -173,13 +173,18 @@ TARGETS = {
     **_both("hdf5", lambda _: list(map(seeds.hdf5, seeds.HDF5)), checksums=False),
     **_both("weights-h5", _converted(".weights.h5"), checksums=False, **_MADE),
     **_both("keras-file", _converted(".keras"), **_MADE),
-    **_both("safetensors", _converted(".safetensors"), **_MADE),
+    **_both("safetensors", _converted(".safetensors"), checksums=False, **_MADE),
     **_both("huggingface", lambda _: seeds.huggingface(), checksums=False),
     "pickle": Target(lambda _: seeds.pickles(), _read_pickle),
     "export": Target(lambda _: seeds.exports(), _open_export, needs_keras=True),
-    **_both("preset", _presets("RoFormerBackbone", "RoFormerMaskedLM"), **_MADE),
-    **_both("preset-task", _presets(*seeds.TASKS), **_MADE),
-    **_both("preset-seq2seq", _presets("RoFormerSeq2Seq"), **_MADE),
+    **_both(
+        "preset",
+        _presets("RoFormerBackbone", "RoFormerMaskedLM"),
+        checksums=False,
+        **_MADE,
+    ),
+    **_both("preset-task", _presets(*seeds.TASKS), checksums=False, **_MADE),
+    **_both("preset-seq2seq", _presets("RoFormerSeq2Seq"), checksums=False, **_MADE),
     "load-model": Target(_presets(), _load_model, **_MODELS),
     # `keras.models.load_model` is Keras's: so are the classes of its errors.
     "from-config": Target(
