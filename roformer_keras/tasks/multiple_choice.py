@@ -2,7 +2,7 @@
 
 import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import Any
 
 import keras
 import numpy as np
@@ -10,6 +10,7 @@ from keras import ops
 
 from roformer_keras.data.choices import MAX_CHOICES
 from roformer_keras.data.rows import GroupRows, padded_count, padded_width
+from roformer_keras.data.texts import Answers
 from roformer_keras.io.vocabulary import MASK
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.baselines import (
@@ -184,21 +185,7 @@ class RoFormerMultipleChoice(VectorTask):
 
     # === Answering ===
 
-    @overload
-    def choose(
-        self, x: Iterator, *, probabilities: bool = False, **kwargs: Any
-    ) -> Iterator[Any]: ...
-
-    @overload
-    def choose(
-        self, x: Texts, *, probabilities: Literal[False] = False, **kwargs: Any
-    ) -> list[int]: ...
-
-    @overload
-    def choose(
-        self, x: Texts, *, probabilities: Literal[True], **kwargs: Any
-    ) -> list[np.ndarray]: ...
-
+    @Answers[Any, list[int], list[np.ndarray]]
     def choose(self, x: Texts, *, probabilities: bool = False, **kwargs: Any) -> Any:
         """The number of the best choice of each row, from 0.
 

@@ -1,13 +1,14 @@
 """Answers to questions, as spans of a text."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, overload
+from collections.abc import Mapping
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from roformer_keras.checks import check_integer, is_integer
+from roformer_keras.data.texts import Answers
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.masks import is_token
 from roformer_keras.models import RoFormerBackbone
@@ -164,12 +165,7 @@ class RoFormerQuestionAnswerer(TextTask):
 
     # === Answering ===
 
-    @overload
-    def answer(self, x: Iterator, **kwargs: Any) -> Iterator[Span | None]: ...
-
-    @overload
-    def answer(self, x: Texts, **kwargs: Any) -> list[Span | None]: ...
-
+    @Answers[Span | None, list[Span | None], Any]
     def answer(self, x: Texts, **kwargs: Any) -> Any:
         """The answer to each question, or None.
 

@@ -1,15 +1,15 @@
 """Relations: pairs of spans and a name, by three pointers (GPLinker)."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from roformer_keras.checks import check_number
-from roformer_keras.data.texts import one_or_many
+from roformer_keras.data.texts import Answers
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import EfficientGlobalPointer
 from roformer_keras.layers.pointer import SpanCrossentropy, SpanF1
@@ -218,13 +218,7 @@ class RoFormerRelationExtractor(TextTask):
     ) -> np.ndarray:
         return padded_spans(targets, numbers)
 
-    @overload
-    def extract(self, x: Iterator, **kwargs: Any) -> Iterator[list[Relation]]: ...
-
-    @overload
-    def extract(self, x: Texts, **kwargs: Any) -> list[list[Relation]]: ...
-
-    @one_or_many
+    @Answers[list[Relation], list[list[Relation]], Any]
     def extract(self, x: Texts, **kwargs: Any) -> Any:
         """The relations in each text, by the start of the subject.
 

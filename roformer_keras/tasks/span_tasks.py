@@ -1,7 +1,7 @@
 """The base of tasks that find spans in a text."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -9,7 +9,7 @@ from keras import ops
 
 from roformer_keras.checks import check_instance, is_integer
 from roformer_keras.data.tagged import TokenTags, are_plain, name_tags
-from roformer_keras.data.texts import one_or_many
+from roformer_keras.data.texts import Answers
 from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.models import RoFormerBackbone
@@ -106,13 +106,7 @@ class SpanTask(TextTask):
                     )
         return spans
 
-    @overload
-    def extract(self, x: Iterator, **kwargs: Any) -> Iterator[list[Span]]: ...
-
-    @overload
-    def extract(self, x: Texts, **kwargs: Any) -> list[list[Span]]: ...
-
-    @one_or_many
+    @Answers[list[Span], list[list[Span]], Any]
     def extract(self, x: Texts, **kwargs: Any) -> Any:
         """The spans in each text, by start.
 

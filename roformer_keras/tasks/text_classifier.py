@@ -1,7 +1,7 @@
 """Classes of texts, and of pairs of texts."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -9,7 +9,7 @@ from keras import ops
 
 from roformer_keras.checks import check_flag, check_number
 from roformer_keras.data.rows import Rows
-from roformer_keras.data.texts import one_or_many
+from roformer_keras.data.texts import Answers
 from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.search.rerank import rerank
@@ -275,27 +275,7 @@ class RoFormerTextClassifier(VectorTask):
 
     # === Answering ===
 
-    @overload
-    def classify(
-        self, x: Iterator, *, probabilities: bool = False, **kwargs: Any
-    ) -> Iterator[Any]: ...
-
-    @overload
-    def classify(
-        self, x: Texts, *, probabilities: Literal[False] = False, **kwargs: Any
-    ) -> list[Any]: ...
-
-    @overload
-    def classify(
-        self, x: Texts, *, probabilities: Literal[True], **kwargs: Any
-    ) -> np.ndarray: ...
-
-    @overload
-    def classify(
-        self, x: Texts, *, probabilities: bool, **kwargs: Any
-    ) -> list[Any] | np.ndarray: ...
-
-    @one_or_many
+    @Answers[Any, list[Any], np.ndarray]
     def classify(
         self,
         x: Texts,

@@ -1,14 +1,14 @@
 """A number for a text, or for a pair of texts, such as how much alike they are."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, overload
+from collections.abc import Mapping
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from roformer_keras.data.rows import Rows
-from roformer_keras.data.texts import as_numbers, one_or_many
+from roformer_keras.data.texts import Answers, as_numbers
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.search.rerank import rerank
 from roformer_keras.tasks.baselines import SIMILARITIES, Baseline, Mean
@@ -114,13 +114,7 @@ class RoFormerTextRegressor(VectorTask):
     def make_targets(self, y: Texts, rows: Rows) -> Any:
         return as_numbers(y)[:, None]
 
-    @overload
-    def regress(self, x: Iterator, **kwargs: Any) -> Iterator[np.floating]: ...
-
-    @overload
-    def regress(self, x: Texts, **kwargs: Any) -> np.ndarray: ...
-
-    @one_or_many
+    @Answers[np.floating, np.ndarray, np.ndarray]
     def regress(self, x: Texts, **kwargs: Any) -> Any:
         """A number for each text: float32 `(texts,)`.
 

@@ -1,13 +1,14 @@
 """Ranking: which of two texts is nearer to a third."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, overload
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from roformer_keras.data.rows import GroupRows, Rows
+from roformer_keras.data.texts import Answers
 from roformer_keras.errors import refuse
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.baselines import (
@@ -132,26 +133,7 @@ class RoFormerTripletRanker(VectorTask):
     def make_targets(self, y: Texts, rows: Rows | None = None) -> Any:
         return np.array([_number(label, row) for row, label in enumerate(y)], "int32")
 
-    @overload
-    def rank(
-        self, x: Iterator, *, probabilities: bool = False, **kwargs: Any
-    ) -> Iterator[Any]: ...
-
-    @overload
-    def rank(
-        self, x: Texts, *, probabilities: Literal[False] = False, **kwargs: Any
-    ) -> list[str]: ...
-
-    @overload
-    def rank(
-        self, x: Texts, *, probabilities: Literal[True], **kwargs: Any
-    ) -> np.ndarray: ...
-
-    @overload
-    def rank(
-        self, x: Texts, *, probabilities: bool, **kwargs: Any
-    ) -> list[str] | np.ndarray: ...
-
+    @Answers[Any, list[str], np.ndarray]
     def rank(self, x: Texts, *, probabilities: bool = False, **kwargs: Any) -> Any:
         """`"B"` or `"C"` for each triplet, whichever A is nearer to.
 
