@@ -25,7 +25,7 @@ from roformer_keras.tasks.measures import ChoiceMeasure, Measure
 from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.tasks.vector import VectorTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import Texts, Verbose
+from roformer_keras.types import Texts
 
 
 class MultipleChoiceFiles(TaskFiles):
@@ -43,25 +43,19 @@ class MultipleChoiceFiles(TaskFiles):
     def measure(self) -> Measure:
         return ChoiceMeasure()
 
-    def found_answers(self, texts: list[tuple[Any, ...]], verbose: Verbose = 0) -> Any:
-        return self.model.choose(texts, probabilities=True, verbose=verbose)
+    def answers(self, texts: list[tuple[Any, ...]], **options: Any) -> Any:
+        return self.model.choose(texts, probabilities=True, **options)
 
     def baselines(self, text_count: int) -> list[Baseline]:
         similar = [MostSimilarChoice(one) for one in SIMILARITIES]
         return [MostFrequent("most frequent place", MAX_CHOICES), *similar]
 
-    def to_json(self, texts: list[tuple[Any, ...]], **options: Any) -> list[dict]:
-        probabilities = self.model.choose(
-            texts, probabilities=True, verbose=0, **options
-        )
-        return [
-            {
-                "label": int(row.argmax()),
-                "choice": choices[row.argmax()],
-                "probabilities": list(map(rounded, row)),
-            }
-            for (*_, choices), row in zip(texts, probabilities, strict=True)
-        ]
+    def answer_to_json(self, answer: Any, texts: tuple[Any, ...]) -> dict:
+        return {
+            "label": int(answer.argmax()),
+            "choice": texts[-1][answer.argmax()],
+            "probabilities": list(map(rounded, answer)),
+        }
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

@@ -52,21 +52,19 @@ class QuestionAnswererFiles(TaskFiles):
             expected.append(answers if len(answers) > 1 else next(iter(answers), None))
         return expected
 
+    def answers(self, texts: list[tuple[str, ...]], **options: Any) -> Any:
+        return self.model.answer(texts, **options)
+
     def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
-        spans = self.model.answer(texts, verbose=verbose)
+        spans = self.answers(texts, verbose=verbose)
         return [None if span is None else span.text for span in spans]
 
     def baselines(self, text_count: int) -> list[Baseline]:
         return [NoAnswer(), BestSentence()]
 
-    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
-        lines = []
-        for span in self.model.answer(texts, verbose=0, **options):
-            answer = span and span.to_json()
-            if answer:
-                del answer["label"]
-            lines.append({"answer": answer})
-        return lines
+    def answer_to_json(self, answer: Any, texts: tuple[str, ...]) -> dict:
+        fields = answer and answer.to_json().items()
+        return {"answer": fields and {n: own for n, own in fields if n != "label"}}
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

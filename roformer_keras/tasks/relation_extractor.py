@@ -91,18 +91,14 @@ class RelationFiles(SpanFiles):
     def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
         return [
             [_compared(one.subject.text, one.predicate, one.object.text) for one in row]
-            for row in self.model.extract(texts, verbose=verbose)
+            for row in self.answers(texts, verbose=verbose)
         ]
 
     def baselines(self, text_count: int) -> list[Baseline]:
         return [CharacterTriples()]
 
-    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
-        relations_of_texts = self.model.extract(texts, verbose=0, **options)
-        return [
-            {"relations": [relation.to_json() for relation in relations]}
-            for relations in relations_of_texts
-        ]
+    def answer_to_json(self, answer: Any, texts: tuple[str, ...]) -> dict:
+        return {"relations": [relation.to_json() for relation in answer]}
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

@@ -101,12 +101,16 @@ class SentenceEncoderFiles(TaskFiles):
             return self.model.make_targets(labels).astype("int64")
         return labels
 
+    def answers(self, texts: list[tuple[str, ...]], **options: Any) -> Any:
+        columns = list(map(list, zip(*texts, strict=True)))
+        answer = self.model.encode if len(columns) == 1 else self.model.similarity
+        return answer(*columns, **options)
+
     def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
         if self.model.objective == "cosent":
-            return self.model.similarity(*zip(*texts, strict=True), verbose=verbose)
+            return self.answers(texts, verbose=verbose)
         if self.model.objective == "contrastive":
-            vectors = self.model.encode([text for (text,) in texts], verbose=verbose)
-            return nearest_rows(vectors)
+            return nearest_rows(self.answers(texts, verbose=verbose))
         logits = ops.convert_to_tensor(self.model.predict(texts, verbose=verbose))
         return ops.convert_to_numpy(ops.softmax(logits))
 
@@ -119,14 +123,10 @@ class SentenceEncoderFiles(TaskFiles):
         frequent = MostFrequent("most frequent class", len(self.model._names))
         return [frequent, *thresholds]
 
-    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
-        if len(texts[0]) == 1:
-            vectors = self.model.encode(
-                [text for (text,) in texts], verbose=0, **options
-            )
-            return [{"vector": list(map(rounded, vector))} for vector in vectors]
-        cosines = self.model.similarity(*zip(*texts, strict=True), verbose=0, **options)
-        return [{"similarity": rounded(cosine)} for cosine in cosines]
+    def answer_to_json(self, answer: Any, texts: tuple[str, ...]) -> dict:
+        if len(texts) == 1:
+            return {"vector": list(map(rounded, answer))}
+        return {"similarity": rounded(answer)}
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

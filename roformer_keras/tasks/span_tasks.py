@@ -21,7 +21,7 @@ from roformer_keras.tasks.spans import SpanRows
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import TensorLike, Texts, Verbose
+from roformer_keras.types import TensorLike, Texts
 
 
 class SpanFiles(TaskFiles):
@@ -52,17 +52,14 @@ class SpanFiles(TaskFiles):
     def measure(self) -> Measure:
         return SpanMeasure()
 
-    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
-        return self.model.extract(texts, verbose=verbose)
+    def answers(self, texts: list[tuple[str, ...]], **options: Any) -> Any:
+        return self.model.extract(texts, **options)
 
     def baselines(self, text_count: int) -> list[Baseline]:
         return [CharacterTags(self.model.may_nest)]
 
-    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
-        spans_of_texts = self.model.extract(texts, verbose=0, **options)
-        return [
-            {"spans": [span.to_json() for span in spans]} for spans in spans_of_texts
-        ]
+    def answer_to_json(self, answer: Any, texts: tuple[str, ...]) -> dict:
+        return {"spans": [span.to_json() for span in answer]}
 
 
 class SpanTask(TextTask):

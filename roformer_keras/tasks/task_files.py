@@ -67,9 +67,13 @@ class TaskFiles:
         """Parsed labels, as the measure of the task takes them."""
         return labels
 
+    def answers(self, texts: list, **options: Any) -> Any:
+        """The answers of the model to texts; options as in `predict`."""
+        raise NotImplementedError
+
     def found_answers(self, texts: list, verbose: Verbose = 0) -> Any:
         """The answers to texts, as the measure of the task takes them."""
-        raise NotImplementedError
+        return self.answers(texts, verbose=verbose)
 
     def baselines(self, text_count: int) -> list[Baseline]:
         """Answers without a model to rows of so many texts."""
@@ -80,6 +84,11 @@ class TaskFiles:
         expected = self.expected_answers(texts, labels)
         return self.measure.report(expected, self.found_answers(texts, verbose))
 
+    def answer_to_json(self, answer: Any, texts: tuple) -> dict:
+        """One of the answers as plain JSON types."""
+        raise NotImplementedError
+
     def to_json(self, texts: list, **options: Any) -> list[dict]:
         """The answers to texts, as plain JSON types; options as in `predict`."""
-        raise NotImplementedError
+        answers = self.answers(texts, verbose=0, **options)
+        return list(map(self.answer_to_json, answers, texts))

@@ -33,7 +33,7 @@ from roformer_keras.tasks.measures import ClassMeasure, LabelSetMeasure, Measure
 from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.tasks.vector import VectorTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import TensorLike, Texts, Verbose
+from roformer_keras.types import TensorLike, Texts
 
 
 class TextClassifierFiles(TaskFiles):
@@ -82,8 +82,8 @@ class TextClassifierFiles(TaskFiles):
     def expected_answers(self, texts: list[tuple[str, ...]], labels: list) -> Any:
         return self.model.make_targets(labels)
 
-    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
-        return self.model.classify(texts, probabilities=True, verbose=verbose)
+    def answers(self, texts: list[tuple[str, ...]], **options: Any) -> Any:
+        return self.model.classify(texts, probabilities=True, **options)
 
     def baselines(self, text_count: int) -> list[Baseline]:
         count = len(self.model._names)
@@ -94,19 +94,14 @@ class TextClassifierFiles(TaskFiles):
             found += [PairThreshold(one, self.model._names) for one in SIMILARITIES]
         return found
 
-    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
-        lines, classes = [], self.model.classes or self.model._names
-        for row in self.model.classify(texts, probabilities=True, verbose=0, **options):
-            if self.model.multi_label:
-                line: dict[str, Any] = {
-                    "labels": [classes[n] for n in np.flatnonzero(row >= 0.5)]
-                }
-            else:
-                line = {"label": classes[row.argmax()]}
-            numbers = map(rounded, row)
-            line["probabilities"] = dict(zip(self.model._names, numbers, strict=True))
-            lines.append(line)
-        return lines
+    def answer_to_json(self, answer: Any, texts: tuple[str, ...]) -> dict:
+        names = self.model._names
+        probabilities = dict(zip(names, map(rounded, answer), strict=True))
+        classes = self.model.classes or names
+        if self.model.multi_label:
+            labels = [classes[number] for number in np.flatnonzero(answer >= 0.5)]
+            return {"labels": labels, "probabilities": probabilities}
+        return {"label": classes[answer.argmax()], "probabilities": probabilities}
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

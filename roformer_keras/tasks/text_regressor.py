@@ -17,7 +17,7 @@ from roformer_keras.tasks.measures import Measure, NumberMeasure
 from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.tasks.vector import VectorTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import TensorLike, Texts, Verbose
+from roformer_keras.types import TensorLike, Texts
 
 
 class TextRegressorFiles(TaskFiles):
@@ -35,8 +35,8 @@ class TextRegressorFiles(TaskFiles):
     def measure(self) -> Measure:
         return NumberMeasure()
 
-    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
-        return self.model.regress(texts, verbose=verbose)
+    def answers(self, texts: list[tuple[str, ...]], **options: Any) -> Any:
+        return self.model.regress(texts, **options)
 
     def baselines(self, text_count: int) -> list[Baseline]:
         found: list[Baseline] = [Mean()]
@@ -44,9 +44,8 @@ class TextRegressorFiles(TaskFiles):
             found += SIMILARITIES
         return found
 
-    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
-        scores = self.model.regress(texts, verbose=0, **options)
-        return [{"score": rounded(score)} for score in scores]
+    def answer_to_json(self, answer: Any, texts: tuple[str, ...]) -> dict:
+        return {"score": rounded(answer)}
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

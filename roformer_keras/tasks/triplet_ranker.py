@@ -22,7 +22,7 @@ from roformer_keras.tasks.measures import ClassMeasure, Measure
 from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.tasks.vector import VectorTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import Texts, Verbose
+from roformer_keras.types import Texts
 
 
 class TripletRankerFiles(TaskFiles):
@@ -43,21 +43,16 @@ class TripletRankerFiles(TaskFiles):
     def expected_answers(self, texts: list[tuple[str, ...]], labels: list) -> Any:
         return self.model.make_targets(labels)
 
-    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
-        return self.model.rank(texts, probabilities=True, verbose=verbose)
+    def answers(self, texts: list[tuple[str, ...]], **options: Any) -> Any:
+        return self.model.rank(texts, probabilities=True, **options)
 
     def baselines(self, text_count: int) -> list[Baseline]:
         similar = [NearerText(one) for one in SIMILARITIES]
         return [MostFrequent("most frequent letter", 2), *similar]
 
-    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
-        return [
-            {
-                "label": "BC"[row.argmax()],
-                "probabilities": {"B": rounded(row[0]), "C": rounded(row[1])},
-            }
-            for row in self.model.rank(texts, probabilities=True, verbose=0, **options)
-        ]
+    def answer_to_json(self, answer: Any, texts: tuple[str, ...]) -> dict:
+        probabilities = dict(zip("BC", map(rounded, answer), strict=True))
+        return {"label": "BC"[answer.argmax()], "probabilities": probabilities}
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
