@@ -37,6 +37,7 @@ WITHDRAWN = {
     "longest_common_subsequence": "use difflib.SequenceMatcher.get_matching_blocks",
     "longest_common_substring": "use difflib.SequenceMatcher.find_longest_match",
     "orthogonally_resize": "repeat rows by np.repeat, and divide by the norm",
+    "indexable=": "use linecache.getline, or a list of the lines",
     "keras_hub": "use the classes of this package, which have the same methods",
     "quantize": "use engine='openvino-int8', or export with int8=True",
     "quantization=": "load the original model, or convert this one to .safetensors "

@@ -1,14 +1,16 @@
 """Functions of texts and token lists, and the file reader of scripts."""
 
 import builtins
-import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Self
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.other_names import explain_withdrawn
 
 
 def is_string(s: Any) -> bool:
@@ -106,111 +108,28 @@ def text_segmentate(
     return pieces
 
 
-class open:
-    """Python's `open`, whose lines can be reached by their number.
+def open(
+    name: str | os.PathLike,
+    mode: str = "r",
+    encoding: str | None = None,
+    errors: str = "strict",
+    indexable: Any = False,
+) -> Any:
+    """Python's `open`, which also decodes a file that is opened as bytes.
 
     Args:
         name, mode, encoding, errors: as in Python's `open`.
-        indexable: bool, or str: whether to index the lines of the file; with a str the
-            index is read from that path, or written to it if there is no such file.
+        indexable: must be False.
 
-    Attributes:
-        offsets: list of int, with an index: where each line starts.
+    Raises:
+        ConfigurationError: `indexable` is set.
     """
-
-    def __init__(
-        self,
-        name: str | os.PathLike,
-        mode: str = "r",
-        encoding: str | None = None,
-        errors: str = "strict",
-        indexable: bool | str = False,
-    ):
-        self.name = name
-        if "b" in mode:
-            self.file: Any = builtins.open(name, mode)  # noqa: SIM115
-        else:
-            self.file = builtins.open(  # noqa: SIM115
-                name, mode, encoding=encoding, errors=errors
-            )
-        self.encoding = encoding
-        self.errors = errors
-        self.iterator: Iterator | None = None
-        if indexable:
-            self._read_index(indexable)
-
-    def _read_index(self, indexable):
-        if isinstance(indexable, str) and os.path.exists(indexable):
-            with builtins.open(indexable, encoding="utf-8") as file:
-                self.offsets: list[int] = json.load(file)
-            return
-        self.create_indexes()
-        if isinstance(indexable, str):
-            with builtins.open(indexable, "w", encoding="utf-8") as file:
-                json.dump(self.offsets, file)
-
-    def create_indexes(self) -> None:
-        """Finds where each line starts."""
-        self.offsets = []
-        offset = 0
-        while self.readline():
-            self.offsets.append(offset)
-            offset = self.tell()
-        self.seek(0)
-
-    def _as_text(self, text):
-        if self.encoding:
-            return convert_to_unicode(text, self.encoding, self.errors)
-        return text
-
-    def __getitem__(self, key: int) -> Any:
-        self.seek(self.offsets[key])
-        return self.readline()
-
-    def __len__(self) -> int:
-        if not hasattr(self, "offsets"):
-            # What `list` expects of a file without a length.
-            raise TypeError("a file has a length with indexable=True only")
-        return len(self.offsets)
-
-    def __iter__(self) -> Iterator:
-        return map(self._as_text, self.file)
-
-    def __next__(self) -> Any:
-        if self.iterator is None:
-            self.iterator = iter(self)
-        return next(self.iterator)
-
-    next = __next__
-
-    def read(self) -> Any:
-        """The rest of the file."""
-        return self._as_text(self.file.read())
-
-    def readline(self) -> Any:
-        """The next line."""
-        return self._as_text(self.file.readline())
-
-    def readlines(self) -> list:
-        """The lines that follow."""
-        return list(map(self._as_text, self.file.readlines()))
-
-    def write(self, text: Any) -> None:
-        """Writes a text."""
-        self.file.write(self._as_text(text))
-
-    def __getattr__(self, name: str) -> Any:
-        # Such as `tell` and `close`.
-        if name in ("file", "offsets"):
-            raise AttributeError(name)
-        return getattr(self.file, name)
-
-    def seek(self, offset: int = 0) -> int:
-        """Moves to a position."""
-        return self.file.seek(offset)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    if indexable:
+        raise ConfigurationError(explain_withdrawn("indexable="))
+    if "b" not in mode:
+        return builtins.open(name, mode, encoding=encoding, errors=errors)
+    if encoding is None:
+        return builtins.open(name, mode)
+    mode = mode.replace("b", "")
+    # As in bytes, only a line feed ends a line.
+    return builtins.open(name, mode, encoding=encoding, errors=errors, newline="\n")

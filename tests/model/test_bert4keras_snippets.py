@@ -79,26 +79,24 @@ def test_arguments_of_methods():
         Model(1, gone=2)
 
 
-def test_open_reads_lines_by_number(tmp_path):
-    path, index = tmp_path / "lines.txt", tmp_path / "index.json"
+def test_open_reads_texts_and_bytes(tmp_path):
+    path = tmp_path / "lines.txt"
     with snippets.open(path, "w", encoding="utf-8") as file:
-        file.write("今天\n")
+        file.write("今天\r\n")
         file.write("b\n")
-        file.flush()
-    for _ in range(2):
-        with snippets.open(path, encoding="utf-8", indexable=str(index)) as file:
-            assert len(file) == 2
-            assert (file[1], file[0]) == ("b\n", "今天\n")
-    assert json.loads(index.read_text()) == [0, 7]
     with snippets.open(path, "rb") as file:
         assert file.readlines() == path.read_bytes().splitlines(keepends=True)
-    with snippets.open(path, encoding="utf-8") as file:
-        assert next(file) == "今天\n"
-        assert file.next() == "b\n"
-        file.seek(0)
-        assert (file.readline(), file.read()) == ("今天\n", "b\n")
-        file.seek()
-        assert list(file) == ["今天\n", "b\n"]
+    for mode, first in (("r", "今天\n"), ("rb", "今天\r\n")):
+        with snippets.open(path, mode, encoding="utf-8") as file:
+            assert next(file) == first
+            assert file.read() == "b\n"
+            file.seek(0)
+            assert list(file) == [first, "b\n"]
+    path.write_bytes(b"a\xff\n")
+    with snippets.open(path, "rb", encoding="utf-8", errors="ignore") as file:
+        assert file.readline() == "a\n"
+    with pytest.raises(ConfigurationError, match="version 0.2 withdrew indexable="):
+        snippets.open(path, indexable=True)
 
 
 # === Several processes ===
