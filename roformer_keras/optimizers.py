@@ -161,18 +161,29 @@ class _BertOptimizer(quirks.OptimizerSteps, keras.optimizers.Optimizer):
         states = [self._states.get(name) for name in _MOMENTS]
         return [state and state[index] for state in states]
 
-    def _corrected_moments(self, gradient, variable):
-        """The gradient's mean and the root of its mean square, in float32, unbiased."""
-        gradient = ops.cast(gradient, "float32")
+    def _direction(self, gradient, variable):
+        """The gradient's mean by the root of its mean square, unbiased.
+
+        Keras adds epsilon before the bias of the second moment is corrected, which
+        makes it thirty times as large in the first steps. Weights of 16 bits, in which
+        0.999 and epsilon are rounded, have a direction in float32.
+        """
         mean, square, highest = self._moments(variable)
+        gradient = ops.cast(gradient, mean.dtype)
         self.assign_add(mean, (gradient - mean) * (1 - self.beta_1))
         self.assign_add(square, (ops.square(gradient) - square) * (1 - self.beta_2))
         if highest is not None:
             self.assign(highest, ops.maximum(highest, square))
             square = highest
-        step = ops.cast(self.iterations + 1, "float32")
+        step = ops.cast(self.iterations + 1, mean.dtype)
         unbiased = square / (1 - ops.power(self.beta_2, step))
-        return mean / (1 - ops.power(self.beta_1, step)), ops.sqrt(unbiased)
+        mean = mean / (1 - ops.power(self.beta_1, step))
+        return mean / (ops.sqrt(unbiased) + self.epsilon)
+
+    def _move(self, variable, by):
+        """Subtracts from a variable, in the type of what is subtracted."""
+        moved = ops.cast(variable, by.dtype) - by
+        self.assign(variable, ops.cast(moved, variable.dtype))
 
 
 def _has_16_bits(variable):
@@ -206,8 +217,6 @@ class AdamW(_BertOptimizer, keras.optimizers.AdamW):
     the numbers.
     """
 
-    epsilon: TensorLike
-
     def __init__(
         self,
         *args: Any,
@@ -236,29 +245,11 @@ class AdamW(_BertOptimizer, keras.optimizers.AdamW):
                 self.assign(variable, decayed)
             learning_rate = learning_rate * factor
         gradient = dense_gradient(gradient, variable)
-        if _has_16_bits(variable):
-            self._update_in_float32(gradient, variable, learning_rate)
+        if self._has_kernel(variable):
+            self._update_at_once(gradient, variable, learning_rate)
             return
-        # Keras adds epsilon before the bias of the second moment is corrected, which
-        # makes it thirty times as large in the first steps.
-        step = ops.cast(self.iterations + 1, variable.dtype)
-        correction = 1 - ops.power(ops.cast(self.beta_2, variable.dtype), step)
-        epsilon: TensorLike = self.epsilon
-        self.epsilon = epsilon * ops.sqrt(correction)
-        try:
-            if self._has_kernel(variable):
-                self._update_at_once(gradient, variable, learning_rate, step)
-            else:
-                super().update_step(gradient, variable, learning_rate)
-        finally:
-            self.epsilon = epsilon
-
-    def _update_in_float32(self, gradient, variable, learning_rate):
-        """An update of weights of 16 bits, in which 0.999 and epsilon are rounded."""
-        mean, root = self._corrected_moments(gradient, variable)
-        change = ops.cast(learning_rate, "float32") * mean / (root + self.epsilon)
-        changed = ops.cast(variable, "float32") - change
-        self.assign(variable, ops.cast(changed, variable.dtype))
+        direction = self._direction(gradient, variable)
+        self._move(variable, ops.cast(learning_rate, direction.dtype) * direction)
 
     def _has_kernel(self, variable):
         # In types of few bits its betas would be rounded, to 1.
@@ -266,21 +257,23 @@ class AdamW(_BertOptimizer, keras.optimizers.AdamW):
         is_tensorflow = keras.backend.backend() == "tensorflow"
         return is_tensorflow and is_float32 and not self.amsgrad
 
-    def _update_at_once(self, gradient, variable, learning_rate, step):
-        """Keras's update, in one pass over memory instead of a dozen."""
+    def _update_at_once(self, gradient, variable, learning_rate):
+        """The same update, in one pass over memory instead of a dozen."""
         import tensorflow as tf
 
         mean, square, _ = self._moments(variable)
+        step = ops.cast(self.iterations + 1, "float32")
+        beta2_power = ops.power(self.beta_2, step)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=mean.value.handle,
             v=square.value.handle,
             beta1_power=ops.power(self.beta_1, step),
-            beta2_power=ops.power(self.beta_2, step),
+            beta2_power=beta2_power,
             lr=learning_rate,
             beta1=self.beta_1,
             beta2=self.beta_2,
-            epsilon=self.epsilon,
+            epsilon=self.epsilon * ops.sqrt(1 - beta2_power),
             grad=ops.cast(gradient, "float32"),
         )
 
@@ -306,17 +299,13 @@ class Lamb(_BertOptimizer, keras.optimizers.Lamb):
 
     def update_step(self, gradient, variable, learning_rate):
         gradient = dense_gradient(gradient, variable)
-        if not _has_16_bits(variable):
-            super().update_step(gradient, variable, learning_rate)
-            return
-        mean, root = self._corrected_moments(gradient, variable)
-        direction = mean / (root + self.epsilon)
-        weights = ops.cast(variable, "float32")
-        norm, step_norm = ops.norm(weights), ops.norm(direction)
+        direction = self._direction(gradient, variable)
+        norm = ops.norm(ops.cast(variable, direction.dtype))
+        step_norm = ops.norm(direction)
         is_known = ops.logical_and(norm > 0, step_norm > 0)
         ratio = ops.where(is_known, norm / ops.maximum(step_norm, 1e-30), 1.0)
-        changed = weights - ratio * ops.cast(learning_rate, "float32") * direction
-        self.assign(variable, ops.cast(changed, variable.dtype))
+        rate = ops.cast(learning_rate, direction.dtype)
+        self._move(variable, ratio * rate * direction)
 
 
 def has_rows(gradient: TensorLike) -> bool:
