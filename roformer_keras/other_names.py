@@ -2,9 +2,6 @@
 
 import difflib
 from collections.abc import Collection
-from typing import Any, NoReturn, TypeVar
-
-_Class = TypeVar("_Class", bound=type)
 
 # Names of version 0.1 that 0.2 withdrew -> what to do instead. `argument=` is an
 # argument or a field, `--flag` a flag. CHANGELOG.md has a table of them.
@@ -189,72 +186,3 @@ def explain_name(owner: str, name: str, known: Collection[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
     hint = f": did you mean {near[0]}?" if near else ""
     return f"{owner} has no attribute {name!r}{hint}"
-
-
-# === Methods ===
-
-_DEVICE = "not needed: the backend of Keras chooses the device"
-# Class -> library -> its names -> what to use here.
-METHODS = {
-    "PresetModel": {
-        "Transformers": {
-            "from_pretrained": "from_preset",
-            "num_parameters": "count_params",
-            "push_to_hub": "roformer_keras.push_to_hub",
-            "save_pretrained": "save_to_preset",
-        },
-        "PyTorch": {
-            "cpu": _DEVICE,
-            "cuda": _DEVICE,
-            "eval": "not needed: only fit applies dropout",
-            "half": "dtype= of from_preset",
-            "load_state_dict": "load_weights",
-            "parameters": "trainable_variables",
-            "state_dict": "get_weights, or save_weights to a file",
-            "to": _DEVICE,
-            "train": "fit",
-        },
-    },
-    "RoFormerTokenizer": {
-        "Transformers": {
-            "batch_decode": "decode, for each",
-            "batch_encode_plus": "a call of the tokenizer",
-            "convert_ids_to_tokens": "id_to_token, for each",
-            "convert_tokens_to_ids": "token_to_id, for each",
-            "encode_plus": "a call of the tokenizer",
-            "cls_token_id": "cls_id",
-            "from_pretrained": "from_preset",
-            "mask_token_id": "mask_id",
-            "pad_token_id": "pad_id",
-            "save_pretrained": "save_to_preset",
-            "sep_token_id": "sep_id",
-            "unk_token_id": "unk_id",
-            "vocab_size": "vocabulary_size",
-        },
-    },
-}
-
-
-class _OtherMethod:
-    """An attribute that a class does not have, whose error names the one it has."""
-
-    def __init__(self, name: str, library: str, ours: str):
-        self._name, self._library, self._ours = name, library, ours
-
-    def __get__(self, instance: Any, owner: type) -> NoReturn:
-        raise AttributeError(
-            f"{owner.__name__} has no {self._name}: that of {self._library} is "
-            f"{self._ours} here",
-            # With a name and no object, Python itself guesses no other name.
-            name=self._name,
-        )
-
-
-def explains_methods(cls: _Class) -> _Class:
-    """Makes a class, and those that stand on it, explain the names in `METHODS`."""
-    for library, names in METHODS[cls.__name__].items():
-        for name, ours in names.items():
-            # On PyTorch a model of Keras is one of its modules.
-            if not hasattr(cls, name):
-                setattr(cls, name, _OtherMethod(name, library, ours))
-    return cls

@@ -59,7 +59,6 @@ from roformer_keras.layers import (
     long_attention,
 )
 from roformer_keras.optimizers import make_optimizer
-from roformer_keras.other_names import METHODS
 from roformer_keras.verification.counterpart import counterpart
 
 TESTS = Path(__file__).parent
@@ -281,15 +280,6 @@ def check_text():
     model = RoFormerMaskedLM.from_preset(CHARACTER)
     ((best, _),) = model.fill_mask("今天[MASK]气", top_k=2)
     assert 0 < best.probability <= 1
-
-
-def check_names_of_pytorch():
-    """On PyTorch a model is one of its modules, whose methods are not explained."""
-    model = RoFormerMaskedLM.from_preset(CHARACTER)
-    is_module = keras.backend.backend() == "torch"
-    assert all(
-        hasattr(model, name) == is_module for name in METHODS["PresetModel"]["PyTorch"]
-    )
 
 
 def check_generation():

@@ -30,7 +30,7 @@ from roformer_keras.models.preset_files import (
 )
 from roformer_keras.models.text_data import TextData, TextReader
 from roformer_keras.models.training_loop import ForModel, choose_blocks, with_order
-from roformer_keras.other_names import explain_withdrawn, explains_methods
+from roformer_keras.other_names import explain_withdrawn
 from roformer_keras.processes import refuse_forked_process
 from roformer_keras.text.matching import check_ids, check_vocabulary
 from roformer_keras.text.tokenizer import RoFormerTokenizer
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from roformer_keras.models.backbone import RoFormerBackbone
 
 
-@explains_methods
 class PresetModel(FastModel):
     """A model that is loaded from a checkpoint, saved as a preset folder, and fitted.
 

@@ -46,7 +46,6 @@ from roformer_keras.io.vocabulary import (
     resolve_level,
     write_vocabulary,
 )
-from roformer_keras.other_names import explains_methods
 from roformer_keras.text.characters import (
     ALONE,
     CJK_CHARACTER,
@@ -67,7 +66,6 @@ _LONGEST_WORD = 200
 _CACHED_RUNS, _LONGEST_CACHED_RUN = 1 << 16, 64
 
 
-@explains_methods
 class RoFormerTokenizer:
     """Tokens and ids of a RoFormer vocabulary of characters or of words.
 

@@ -1,7 +1,5 @@
 """What users of other libraries type: their arguments, and one text."""
 
-import re
-
 import numpy as np
 import pytest
 from common import CHARACTER
@@ -13,7 +11,6 @@ from roformer_keras import (
     RoFormerTokenClassifier,
 )
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.other_names import METHODS
 
 
 @pytest.mark.parametrize("name", ["num_labels", "klasses", "max_seq_length", "droput"])
@@ -22,21 +19,6 @@ def test_a_task_names_the_argument_that_was_meant(name):
         RoFormerTextClassifier.from_preset(CHARACTER, **{name: 2})
     assert any(x in caught.value.hint for x in ("classes=", "max_length=", "dropout="))
     assert "vocabulary_size" not in str(caught.value)
-
-
-@pytest.mark.parametrize("library", METHODS["PresetModel"])
-def test_models_explain_the_methods_of_other_libraries(library, backbone, tmp_path):
-    for name, ours in METHODS["PresetModel"][library].items():
-        for owner in (RoFormerTextClassifier, backbone):
-            message = rf"has no {name}: that of {library} is {ours} here"
-            with pytest.raises(AttributeError, match=message):
-                getattr(owner, name)
-            # What is named is there.
-            methods = re.findall(r"(?<![\w.])[a-z]+_[a-z_]+(?![=.])\b", ours)
-            assert all(hasattr(owner, method) for method in methods), ours
-    # Keras asks for every name of `dir`.
-    backbone.save(tmp_path / "x.keras")
-    backbone.save_weights(tmp_path / "x.weights.h5")
 
 
 def test_encode_takes_the_arguments_of_sentence_transformers(sim, backbone):
