@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import BackendError, ConfigurationError
 from roformer_keras.io.json_file import parse_json
 
 _ORIGINAL = "bert4keras"
@@ -278,8 +278,8 @@ def _imports(names: Sequence[ast.alias]) -> Iterator[str]:
 
 
 def _remarks(trees: dict[int, ast.Module]) -> list[Remark]:
-    """Of the trees of all cells, which share their names."""
-    modules: dict[str, ModuleType] = {}
+    """Remarks on the trees of all cells, which share their names."""
+    names: dict[str, object] = {}
     remarks = set()
     for check in (_imported, _used):
         for cell, tree in trees.items():
@@ -291,45 +291,38 @@ def _remarks(trees: dict[int, ast.Module]) -> list[Remark]:
                     continue
                 if node in prose and isinstance(node, ast.Constant):
                     continue
-                for message in check(node, modules):
+                for message in check(node, names):
                     remarks.add(Remark(cell, node.lineno, message))
     return sorted(remarks)
 
 
-def _imported(node, modules) -> Iterator[str]:
-    """Messages of an import; notes the modules that names are bound to."""
+def _imported(node, names) -> Iterator[str]:
+    """Messages of an import of bert4keras, whose names are bound in `names`."""
     if isinstance(node, ast.Import):
-        for alias in filter(lambda alias: _is_original(alias.name), node.names):
-            module, problem = _module(alias.name)
-            if problem:
-                yield problem
-            elif module:
-                package = importlib.import_module(_PACKAGE)
-                modules[alias.asname or _ORIGINAL] = module if alias.asname else package
-    elif isinstance(node, ast.ImportFrom) and not node.level:
-        if not _is_original(node.module):
-            return
-        module, problem = _module(node.module)
-        if module is None:
-            yield problem
-            return
-        for alias in node.names:
-            if alias.name == "*":
-                continue
-            value, problem = _attribute(module, alias.name)
-            if problem:
-                yield problem
-            elif _is_ours(value):
-                modules[alias.asname or alias.name] = value
+        aliases = [alias for alias in node.names if _is_original(alias.name)]
+        texts = [ast.unparse(ast.Import([alias])) for alias in aliases]
+    elif isinstance(node, ast.ImportFrom) and _is_original(node.module):
+        froms = [ast.ImportFrom(node.module, [x], node.level) for x in node.names]
+        texts = [] if node.level else list(map(ast.unparse, froms))
+    else:
+        return
+    for text in texts:
+        try:
+            # An import of this package alone.
+            exec(_with_imports(text, ast.parse(text)), names)
+        except BackendError:
+            raise
+        except (ImportError, ConfigurationError) as error:
+            yield str(error)
 
 
-def _used(node, modules) -> Iterator[str]:
+def _used(node, names) -> Iterator[str]:
     """Messages of any other node."""
     if isinstance(node, ast.Attribute):
-        value = _value(node.value, modules)
-        if value is not None and (problem := _attribute(value, node.attr)[1]):
-            yield problem
-        elif value is None and node.attr in _GONE:
+        value = _module(node.value, names)
+        if value is not None:
+            yield from _attribute(value, node.attr)[1:]
+        elif node.attr in _GONE:
             yield f".{node.attr}: {_GONE[node.attr]}"
     elif isinstance(node, ast.FunctionDef) and node.name in _GONE:
         # A method that Keras 2 calls, such as that of an optimizer.
@@ -340,43 +333,21 @@ def _used(node, modules) -> Iterator[str]:
         yield f"the text {node.value!r:.60} stays: it must name {_PACKAGE}"
 
 
-def _module(name) -> tuple[ModuleType | None, str]:
-    """The module of this package for one of bert4keras; or None, and why."""
-    name = f"{_PACKAGE}{name.removeprefix(_ORIGINAL)}"
-    try:
-        return importlib.import_module(name), ""
-    except ModuleNotFoundError as error:
-        # Keras itself may be missing.
-        if not (error.name or "").startswith(_PACKAGE):
-            raise
-        return None, f"there is no module {name}"
-
-
-def _attribute(module, name) -> tuple[object, str]:
-    """An attribute of a module, or a module in it; and what is wrong."""
-    try:
-        return getattr(module, name), ""
-    except (AttributeError, ConfigurationError) as error:
-        is_package = module.__name__ == _PACKAGE
-        submodule = _module(f"{_ORIGINAL}.{name}")[0] if is_package else None
-        return submodule, "" if submodule else str(error)
-
-
-def _is_ours(value) -> bool:
-    return isinstance(value, ModuleType) and value.__name__.startswith(_PACKAGE)
-
-
-def _value(node, modules) -> ModuleType | None:
+def _module(node, names) -> ModuleType | None:
     """The module of this package that an expression names."""
-    names = []
-    while isinstance(node, ast.Attribute):
-        names.append(node.attr)
-        node = node.value
-    value = modules.get(node.id) if isinstance(node, ast.Name) else None
-    while names and value is not None:
-        value = _attribute(value, names.pop())[0]
-        value = value if _is_ours(value) else None
-    return value
+    value = names.get(node.id) if isinstance(node, ast.Name) else None
+    if isinstance(node, ast.Attribute) and (owner := _module(node.value, names)):
+        value = _attribute(owner, node.attr)[0]
+    is_ours = isinstance(value, ModuleType) and value.__name__.startswith(_PACKAGE)
+    return value if is_ours else None
+
+
+def _attribute(module, name) -> tuple:
+    """An attribute of a module; or None, and why there is none."""
+    try:
+        return (getattr(module, name),)
+    except (AttributeError, ConfigurationError) as error:
+        return None, str(error)
 
 
 def _call(node) -> Iterator[str]:
