@@ -37,6 +37,7 @@ _FIELDS: dict[str, tuple[str, Any]] = {
 # What both sides can compute only if it has one of these values. Transformers' limit of
 # positions is no limit here.
 _ONLY: dict[str, tuple[Any, ...]] = {
+    "model_type": ("roformer", None),
     "rotary_value": (False, None),
     "add_cross_attention": (False, None),
     "is_encoder_decoder": (False, None),
@@ -50,6 +51,27 @@ _LEFT_OUT = re.compile(r"(classifier|qa_outputs|sequence_summary)\.")
 
 
 # === Reading ===
+
+
+def check_values(
+    fields: Any, allowed: Mapping[str, tuple], reason: str, label="", hint=None
+) -> None:
+    """Raises ConfigurationError unless each field has one of its allowed values.
+
+    Args:
+        fields: dict; a field that it lacks is None.
+        allowed: dict of field to values, of which the error names the first.
+        reason: why no other values are allowed.
+        label: what the message begins with.
+        hint: of the error.
+    """
+    for name, values in allowed.items():
+        value = fields.get(name) if isinstance(fields, dict) else fields
+        if not any(type(value) is type(one) and value == one for one in values):
+            raise ConfigurationError(
+                f"{label}{name} must be {values[0]!r:.80}, {reason}, got {value!r:.80}",
+                hint=hint,
+            )
 
 
 def read_config(fields: Mapping, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -66,17 +88,7 @@ def read_config(fields: Mapping, tensors: Mapping[str, Tensor]) -> dict[str, Any
     Raises:
         ConfigurationError: a field asks for what this package does not compute.
     """
-    if fields.get("model_type", "roformer") != "roformer":
-        raise ConfigurationError(
-            f"model_type must be 'roformer', got {fields['model_type']!r}"
-        )
-    for name, allowed in _ONLY.items():
-        value = fields.get(name)
-        if value not in allowed or (value == 0 and type(value) is not type(allowed[0])):
-            raise ConfigurationError(
-                f"{name} must be {allowed[0]!r}, which is all that this package "
-                f"computes, got {value!r:.80}"
-            )
+    check_values(fields, _ONLY, "which is all that this package computes")
     known = {
         ours: fields.get(theirs, value) for theirs, (ours, value) in _FIELDS.items()
     }

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from roformer_keras.conversion.huggingface_config import pair_template
-from roformer_keras.errors import ConfigurationError, Hint, VocabularyError
+from roformer_keras.conversion.huggingface_config import check_values, pair_template
+from roformer_keras.errors import Hint, VocabularyError
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json
 from roformer_keras.io.vocabulary import (
@@ -258,11 +258,5 @@ def _single(step, name):
 
 
 def _check(label: str, fields: Any, **allowed: tuple) -> None:
-    for name, values in allowed.items():
-        value = fields.get(name) if isinstance(fields, dict) else fields
-        if not any(type(value) is type(one) and value == one for one in values):
-            raise ConfigurationError(
-                f"{label}: {name} must be {values[0]!r:.80}, as this package cuts "
-                f"texts, got {value!r:.80}",
-                hint=_WAY_OUT,
-            )
+    reason = "as this package cuts texts"
+    check_values(fields, allowed, reason, f"{label}: ", _WAY_OUT)

@@ -7,7 +7,6 @@ The first Dense is RoFormer-Sim's pooler, the other whitening; each may be missi
 Normalize.
 """
 
-import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 from roformer_keras.checks import check_integer
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint
-from roformer_keras.conversion.huggingface_config import MAX_POSITIONS
+from roformer_keras.conversion.huggingface_config import MAX_POSITIONS, check_values
 from roformer_keras.errors import CheckpointError, ConfigurationError, Hint, SourceError
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json
@@ -247,22 +246,21 @@ def _read_settings(parts) -> Mapping[str, Any]:
         return {}
     blob = parts["sentence_settings"]
     settings = read_json(blob)
-    prompts = settings.get("prompts") or {}
+    label, prompts = f"{blob.label}: ", settings.get("prompts") or {}
+    # A prompt may be empty.
     if not isinstance(prompts, dict) or any(prompts.values()):
-        raise ConfigurationError(
-            f"{blob.label}: prompts must be empty, because encode adds none here, got "
-            f"{prompts!r:.80}",
-            hint='put the prompt before your texts, and write "prompts": {} into the '
-            "file",
+        check_values(
+            {"prompts": prompts},
+            {"prompts": ({},)},
+            "because encode adds none here",
+            label,
+            'put the prompt before your texts, and write "prompts": {} into the file',
         )
-    for name, allowed in _SETTINGS.items():
-        if settings.get(name) not in allowed:
-            raise ConfigurationError(
-                f"{blob.label}: {name} must be {json.dumps(allowed[0])}, because here "
-                "encode adds no prompt, cuts no vector and gives vectors of length 1, "
-                f"got {settings[name]!r:.80}",
-                hint=_WAY_OUT,
-            )
+    reason = (
+        "because here encode adds no prompt, cuts no vector and gives vectors of "
+        "length 1"
+    )
+    check_values(settings, _SETTINGS, reason, label, _WAY_OUT)
     return settings
 
 
@@ -322,13 +320,7 @@ def _read_dense(content, pooling, width, is_pooler, label):
         "module_output_name": ("sentence_embedding", None),
         "activation_function": tuple(theirs) if is_pooler else (linear,),
     }
-    for name, allowed in wanted.items():
-        if content.get(name) not in allowed:
-            raise ConfigurationError(
-                f"{label}: {name} must be {allowed[0]!r}, as in {kind}, got "
-                f"{content.get(name)!r:.80}",
-                hint=_WAY_OUT,
-            )
+    check_values(content, wanted, f"as in {kind}", f"{label}: ", _WAY_OUT)
     if is_pooler and pooling != "first":
         raise ConfigurationError(
             f"{label}: a Dense and another must follow the pooling 'cls', as "

@@ -272,14 +272,14 @@ _FIELDS = [
     (
         "config_sentence_transformers.json",
         {"default_prompt_name": "query"},
-        "default_prompt_name must be null",
+        "default_prompt_name must be None",
     ),
     ("config_sentence_transformers.json", {"truncate_dim": 8}, "truncate_dim must"),
     *(
         (
             "config_sentence_transformers.json",
             {"similarity_fn_name": name},
-            f'similarity_fn_name must be "cosine", .* got {name!r}',
+            f"similarity_fn_name must be 'cosine', .* got {name!r}",
         )
         for name in ("dot", "euclidean", "manhattan")
     ),

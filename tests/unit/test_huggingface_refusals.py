@@ -250,7 +250,7 @@ def test_views_of_one_storage_are_read(tmp_path):
 
 
 FIELDS = {
-    "model_type": ("bert", "model_type must be 'roformer', got 'bert'"),
+    "model_type": ("bert", "model_type must be 'roformer'"),
     "rotary_value": (True, "rotary_value must be False"),
     "add_cross_attention": (True, "add_cross_attention must be False"),
     "is_encoder_decoder": (True, "is_encoder_decoder must be False"),
