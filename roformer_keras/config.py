@@ -5,8 +5,14 @@ import os
 from collections.abc import Mapping
 from typing import Any, Self, TypeAlias
 
-from roformer_keras.checks import Settings, check_choice, choice, integer, number
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.checks import (
+    Settings,
+    check_choice,
+    choice,
+    integer,
+    number,
+)
+from roformer_keras.errors import ConfigurationError, refuse
 
 MODEL_TYPES = ("roformer", "roformer_v2")
 POSITION_EMBEDDINGS = ("rotary", "sinusoidal")
@@ -174,67 +180,65 @@ class RoFormerConfig(Settings):
             _check_activation("pooler_activation", self.pooler_activation)
         name = "layer_norm_cond_hidden_activation"
         _check_activation(name, getattr(self, name))
-        if self.attention_key_size is None and self.hidden_dim % self.num_heads:
-            raise ConfigurationError(
-                "hidden_dim must be a multiple of num_heads, got "
-                f"hidden_dim={self.hidden_dim}, num_heads={self.num_heads}"
-            )
-        if self.key_dim % 2:
-            raise ConfigurationError(
-                "features per head must be even, because RoPE turns them in pairs; "
-                f"got {self.key_dim}"
-            )
+        refuse(
+            self.attention_key_size is None and self.hidden_dim % self.num_heads,
+            "hidden_dim must be a multiple of num_heads, got "
+            f"hidden_dim={self.hidden_dim}, num_heads={self.num_heads}",
+        )
+        refuse(
+            self.key_dim % 2,
+            "features per head must be even, because RoPE turns them in pairs; got "
+            f"{self.key_dim}",
+        )
         self._check_attention()
-        if self.with_nsp and self.pooler_activation is None:
-            raise ConfigurationError(
-                "with_nsp needs a pooler: set pooler_activation, which is 'tanh' in "
-                "bert4keras"
+        refuse(
+            self.with_nsp and self.pooler_activation is None,
+            "with_nsp needs a pooler: set pooler_activation, which is 'tanh' in "
+            "bert4keras",
+        )
+        refuse(
+            self.layer_norm_cond_hidden_size and not self.layer_norm_cond_size,
+            "layer_norm_cond_hidden_size needs layer_norm_cond_size",
+        )
+        for name in ("pooler_activation", "layer_norm_cond_size"):
+            refuse(
+                not self.use_bias and getattr(self, name) is not None,
+                f"roformer_v2 has no {name}, got {getattr(self, name)!r}",
             )
-        if self.layer_norm_cond_hidden_size and not self.layer_norm_cond_size:
-            raise ConfigurationError(
-                "layer_norm_cond_hidden_size needs layer_norm_cond_size"
-            )
-        if self.model_type == "roformer_v2":
-            for name in ("pooler_activation", "layer_norm_cond_size"):
-                if getattr(self, name) is not None:
-                    raise ConfigurationError(
-                        f"roformer_v2 has no {name}, got {getattr(self, name)!r}"
-                    )
 
     def _check_attention(self):
-        if self.is_linear:
-            for name, refused in (
-                ("attention", "unilm"),
-                ("residual_attention_scores", True),
-            ):
-                if getattr(self, name) == refused:
-                    raise ConfigurationError(
-                        f"{name}={refused!r} needs scores of all pairs of tokens, "
-                        f"which attention_type={self.attention_type!r} does not "
-                        "compute: take attention_type='softmax', or leave it out"
-                    )
+        kind, features = self.attention_type, self.performer_features
+        for name, value in (
+            ("attention", "unilm"),
+            ("residual_attention_scores", True),
+        ):
+            refuse(
+                self.is_linear and getattr(self, name) == value,
+                f"{name}={value!r} needs scores of all pairs of tokens, which "
+                f"attention_type={kind!r} does not compute: take "
+                "attention_type='softmax', or leave it out",
+            )
         has_one_segment = self.num_segments == 1 and not self.shared_segment_embeddings
-        if self.attention == "unilm" and has_one_segment:
-            raise ConfigurationError(
-                "attention='unilm' tells the second text by its segment 1: "
-                "num_segments must be at least 2, got 1"
-            )
-        features = self.performer_features
-        if features is not None and self.attention_type not in PERFORMERS:
-            raise ConfigurationError(
-                "performer_features needs attention_type='performer' or "
-                f"'rotary_performer', got {features} with {self.attention_type!r}"
-            )
-        if features is not None and features % 2:
-            raise ConfigurationError(
-                "performer_features must be even, because RoPE turns features in "
-                f"pairs; got {features}"
-            )
-        if self.custom_position_ids and not self.rotary:
-            raise ConfigurationError(
-                "custom_position_ids needs rotary=True: without rotation positions "
-                "change nothing"
-            )
+        refuse(
+            self.attention == "unilm" and has_one_segment,
+            "attention='unilm' tells the second text by its segment 1: num_segments "
+            "must be at least 2, got 1",
+        )
+        refuse(
+            features is not None and kind not in PERFORMERS,
+            "performer_features needs attention_type='performer' or "
+            f"'rotary_performer', got {features} with {kind!r}",
+        )
+        refuse(
+            features is not None and features % 2,
+            "performer_features must be even, because RoPE turns features in pairs; "
+            f"got {features}",
+        )
+        refuse(
+            self.custom_position_ids and not self.rotary,
+            "custom_position_ids needs rotary=True: without rotation positions change "
+            "nothing",
+        )
 
     @property
     def is_linear(self) -> bool:
