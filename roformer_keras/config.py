@@ -288,19 +288,19 @@ class RoFormerConfig(Settings):
         Raises:
             ConfigurationError: a field is missing or breaks its rule.
         """
-        if not isinstance(bert_config, Mapping):
-            raise ConfigurationError(
-                "bert_config.json must hold one JSON object, got "
-                f"{type(bert_config).__name__}"
-            )
+        refuse(
+            not isinstance(bert_config, Mapping),
+            "bert_config.json must hold one JSON object, got "
+            f"{type(bert_config).__name__}",
+        )
         missing = [name for name in _REQUIRED_BERT_FIELDS if name not in bert_config]
         if missing:
             raise ConfigurationError(f"bert_config.json lacks {', '.join(missing)}")
-        if bert_config.get("hidden_act", "gelu") is None:
-            raise ConfigurationError(
-                "hidden_act of bert_config.json must be the name of an activation, "
-                "got null"
-            )
+        refuse(
+            bert_config.get("hidden_act", "gelu") is None,
+            "hidden_act of bert_config.json must be the name of an activation, "
+            "got null",
+        )
         fields = {"dropout": 0.0, "attention_dropout": 0.0, "model_type": model_type}
         for theirs, ours in _BERT_CONFIG_FIELDS.items():
             if bert_config.get(theirs) is not None:
@@ -313,14 +313,14 @@ class RoFormerConfig(Settings):
         Raises:
             ConfigurationError: it cannot, see `bert4keras_compatible`.
         """
-        if not self.bert4keras_compatible:
-            raise ConfigurationError(
-                "bert4keras has only softmax attention with rotary_base=10000, and "
-                f"tied outputs, got attention_type={self.attention_type!r}, "
-                f"rotary={self.rotary!r}, rotary_base={self.rotary_base!r}, "
-                f"tie_word_embeddings={self.tie_word_embeddings!r}: choose another "
-                "format"
-            )
+        refuse(
+            not self.bert4keras_compatible,
+            "bert4keras has only softmax attention with rotary_base=10000, and "
+            f"tied outputs, got attention_type={self.attention_type!r}, "
+            f"rotary={self.rotary!r}, rotary_base={self.rotary_base!r}, "
+            f"tie_word_embeddings={self.tie_word_embeddings!r}: choose another "
+            "format",
+        )
         fields = self.to_dict()
         plain = {field.name: field.default for field in dataclasses.fields(self)}
         return {
@@ -384,12 +384,12 @@ class Seq2SeqConfig(Settings):
 
     def _check_together(self):
         _check_activation("activation", self.activation)
-        if self.hidden_dim % (2 * self.num_heads):
-            raise ConfigurationError(
-                "hidden_dim must be a multiple of num_heads, with an even number of "
-                f"features a head, got hidden_dim={self.hidden_dim}, "
-                f"num_heads={self.num_heads}"
-            )
+        refuse(
+            self.hidden_dim % (2 * self.num_heads),
+            "hidden_dim must be a multiple of num_heads, with an even number of "
+            f"features a head, got hidden_dim={self.hidden_dim}, "
+            f"num_heads={self.num_heads}",
+        )
 
     @property
     def head_dim(self) -> int:
@@ -403,10 +403,10 @@ class Seq2SeqConfig(Settings):
 
 
 def _check_activation(name, value):
-    if value not in ACTIVATIONS:
-        raise ConfigurationError(
-            f"{name} must be the name of a Keras activation, got {value!r}"
-        )
+    refuse(
+        value not in ACTIVATIONS,
+        f"{name} must be the name of a Keras activation, got {value!r}",
+    )
 
 
 # A configuration, the content of a `bert_config.json`, or its path.

@@ -10,7 +10,7 @@ from roformer_keras import quirks
 from roformer_keras.checks import check_choice
 from roformer_keras.data.adapters import call_without_wait, uneven_batches
 from roformer_keras.engines.known import GRAPH_CALLS
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.inference import Structure, for_any_shape, inference_of
 from roformer_keras.layers.fused import fused
 from roformer_keras.other_names import explain_withdrawn
@@ -101,12 +101,12 @@ class FastModel(keras.Model):
             ConfigurationError: the path ends in `.h5`, or a layer is quantized.
         """
         refuse_quantized(self)
-        if str(filepath).endswith((".h5", ".hdf5")):
-            raise ConfigurationError(
-                f"Keras cannot read these models from HDF5, got the path {filepath}",
-                hint="end the path in .keras, or write the weights alone by "
-                "model.save_weights('name.weights.h5')",
-            )
+        refuse(
+            str(filepath).endswith((".h5", ".hdf5")),
+            f"Keras cannot read these models from HDF5, got the path {filepath}",
+            hint="end the path in .keras, or write the weights alone by "
+            "model.save_weights('name.weights.h5')",
+        )
         if self.compiled and not self.optimizer.built:
             # Readers build it, and Keras warns of another number of variables.
             self.optimizer.build(self.trainable_variables)

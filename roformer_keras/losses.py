@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.types import TensorLike
 
 __all__ = [
@@ -379,11 +379,11 @@ class _MeanLoss(keras.losses.Loss):
         y_pred: TensorLike,
         sample_weight: TensorLike | None = None,
     ) -> TensorLike:
-        if sample_weight is not None and not self.takes_weights:
-            raise ConfigurationError(
-                f"{type(self).__name__} is one number a batch, in which rows have no "
-                "weights: leave sample_weight and class_weight out"
-            )
+        refuse(
+            sample_weight is not None and not self.takes_weights,
+            f"{type(self).__name__} is one number a batch, in which rows have no "
+            "weights: leave sample_weight and class_weight out",
+        )
         return super().__call__(self.exact(y_true), y_pred, sample_weight)
 
     def exact(self, y_true: TensorLike) -> TensorLike:

@@ -14,7 +14,7 @@ from roformer_keras.checks import (
     check_integer,
     check_number,
 )
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.schedules import InverseSquareRoot, PiecewiseLinear, UpdatesLinear
 from roformer_keras.types import TensorLike
 
@@ -227,11 +227,11 @@ class AdamW(_BertOptimizer, keras.optimizers.AdamW):
         super().__init__(*args, not_decayed=not_decayed, **kwargs)
         self.rates = dict(rates or {})
         for pattern, factor in self.rates.items():
-            if not factor >= 0:
-                raise ConfigurationError(
-                    f"a factor of the rate must be at least 0, got {factor!r} for "
-                    f"{pattern!r}"
-                )
+            refuse(
+                not factor >= 0,
+                f"a factor of the rate must be at least 0, got {factor!r} for "
+                f"{pattern!r}",
+            )
 
     def update_step(
         self, gradient: TensorLike, variable: TensorLike, learning_rate: TensorLike

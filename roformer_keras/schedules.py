@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from roformer_keras.checks import check_integer
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.types import TensorLike
 
 
@@ -49,11 +49,11 @@ class PiecewiseLinear(keras.optimizers.schedules.LearningRateSchedule):
                 f"{points!r:.80}"
             ) from error
         steps = [step for step, _ in self.points]
-        if steps != sorted(set(steps)) or min(steps, default=0) < 0:
-            raise ConfigurationError(
-                "each point of a schedule must have a later step than the one before, "
-                f"from 0, got the steps {steps}"
-            )
+        refuse(
+            steps != sorted(set(steps)) or min(steps, default=0) < 0,
+            "each point of a schedule must have a later step than the one before, "
+            f"from 0, got the steps {steps}",
+        )
 
     def __call__(self, step: TensorLike) -> TensorLike:
         points = self.points or [(0, 1.0)]

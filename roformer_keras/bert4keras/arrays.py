@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 
 
 def to_array(*args: Any) -> Any:
@@ -34,8 +34,10 @@ def sequence_padding(
     Returns:
         `(len(inputs), *length, ...)`.
     """
-    if mode not in ("post", "pre"):
-        raise ConfigurationError(f"mode must be 'post' or 'pre', got {mode!r}")
+    refuse(
+        mode not in ("post", "pre"),
+        f"mode must be 'post' or 'pre', got {mode!r}",
+    )
     if length is None:
         length = np.max([np.shape(one)[:seq_dims] for one in inputs], axis=0)
     sizes = np.atleast_1d(length)[:seq_dims]

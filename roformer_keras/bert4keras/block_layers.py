@@ -8,7 +8,7 @@ from keras import ops
 
 from roformer_keras.bert4keras import backend as _backend
 from roformer_keras.bert4keras.keras2_layers import NodeTensors, join_masks
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.layers import FeedForward as _FeedForward
 from roformer_keras.layers import LayerNorm, RMSNorm, RoPEAttention, apply_rotary
 
@@ -63,11 +63,11 @@ class MultiHeadAttention(NodeTensors, RoPEAttention):
         kernel_initializer: Any = "glorot_uniform",
         **kwargs: Any,
     ):
-        if normalization != "softmax" or not attention_scale:
-            raise ConfigurationError(
-                "MultiHeadAttention is covered with normalization='softmax' and "
-                f"attention_scale=True, got {normalization!r} and {attention_scale!r}"
-            )
+        refuse(
+            normalization != "softmax" or not attention_scale,
+            "MultiHeadAttention is covered with normalization='softmax' and "
+            f"attention_scale=True, got {normalization!r} and {attention_scale!r}",
+        )
         super().__init__(
             num_heads=heads,
             head_dim=head_size,
@@ -113,8 +113,10 @@ class MultiHeadAttention(NodeTensors, RoPEAttention):
                 bias = extra_bias if bias is None else bias + extra_bias
             else:
                 visible = join_masks([visible, extra_bias])
-        if p_bias not in (None, "rotary"):
-            raise ConfigurationError(f"p_bias must be None or 'rotary', got {p_bias!r}")
+        refuse(
+            p_bias not in (None, "rotary"),
+            f"p_bias must be None or 'rotary', got {p_bias!r}",
+        )
         output = super().call(
             tuple(ops.cast(x, self.compute_dtype) for x in inputs[:3]),
             attention_mask=visible,
@@ -210,11 +212,11 @@ class FeedForward(NodeTensors, _FeedForward):
         **kwargs: Any,
     ):
         many = activation if isinstance(activation, list) else [activation]
-        if len(many) != 1:
-            raise ConfigurationError(
-                "FeedForward is covered with one activation; gated units belong to "
-                f"models that are not, got {activation!r}"
-            )
+        refuse(
+            len(many) != 1,
+            "FeedForward is covered with one activation; gated units belong to "
+            f"models that are not, got {activation!r}",
+        )
         super().__init__(
             units,
             activation=_backend.find_activation(many[0]),
@@ -262,11 +264,11 @@ class LayerNormalization(NodeTensors, LayerNorm):
         hidden_initializer: Any = "glorot_uniform",
         **kwargs: Any,
     ):
-        if not unit_variance or (conditional and not (scale and offset)):
-            raise ConfigurationError(
-                "LayerNormalization is covered with unit_variance=True, and a "
-                "conditional one with scale=True and offset=True"
-            )
+        refuse(
+            not unit_variance or (conditional and not (scale and offset)),
+            "LayerNormalization is covered with unit_variance=True, and a "
+            "conditional one with scale=True and offset=True",
+        )
         super().__init__(
             epsilon or keras.config.epsilon(),
             conditional=conditional,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 
 
 class DataGenerator:
@@ -84,11 +84,11 @@ class DataGenerator:
             batch = None
             for batch in self.__iter__(random):
                 yield batch
-            if batch is None:
-                raise ConfigurationError(
-                    "an epoch of a DataGenerator must have a batch, this one yields "
-                    "none: is its data empty, or all of it skipped?"
-                )
+            refuse(
+                batch is None,
+                "an epoch of a DataGenerator must have a batch, this one yields "
+                "none: is its data empty, or all of it skipped?",
+            )
 
     def fortest(self, random: bool = False) -> Iterator:
         """The inputs of these batches alone, without end, for `predict`."""

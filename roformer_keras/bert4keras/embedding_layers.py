@@ -8,7 +8,7 @@ from keras import ops
 from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.bert4keras.basic_layers import Layer
 from roformer_keras.bert4keras.keras2_layers import NodeTensors
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.layers import SinusoidalPositionEmbedding as _Sinusoidal
 from roformer_keras.layers.masks import is_token
 
@@ -78,11 +78,11 @@ class PositionEmbedding(Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if hierarchical:
-            raise ConfigurationError(
-                "PositionEmbedding has no hierarchical positions here; RoFormer needs "
-                "no table of positions at all"
-            )
+        refuse(
+            hierarchical,
+            "PositionEmbedding has no hierarchical positions here; RoFormer needs "
+            "no table of positions at all",
+        )
         self.input_dim = input_dim
         self.output_dim = output_dim
         self.merge_mode = merge_mode

@@ -19,7 +19,7 @@ from roformer_keras.bert4keras.keras2_layers import NodeTensors, as_keras
 from roformer_keras.checks import check_choice
 from roformer_keras.data.adapters import SIGNATURES, call_without_wait
 from roformer_keras.data.generators import as_inputs
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import make_folder, replacing
 
@@ -251,11 +251,11 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch, _Model):
         """As in Keras 2: HDF5 under any name; no other `save_format`."""
         from roformer_keras.bert4keras import weight_files
 
-        if save_format not in (None, "h5"):
-            raise ConfigurationError(
-                f"weights are written in HDF5, got save_format={save_format!r}",
-                hint="leave out save_format=, and load_weights reads the file",
-            )
+        refuse(
+            save_format not in (None, "h5"),
+            f"weights are written in HDF5, got save_format={save_format!r}",
+            hint="leave out save_format=, and load_weights reads the file",
+        )
         if str(filepath).endswith((".weights.h5", ".weights.json")):
             super().save_weights(filepath, overwrite=overwrite, **options)
         else:
@@ -296,22 +296,22 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch, _Model):
             if save_format == "tf" and not name.endswith(_MODEL_FILES):
                 _save_folder(self, super().save, filepath, overwrite)
                 return
-            if save_format == "tf" or not name.endswith(_SAVE_FORMATS[save_format]):
-                raise ConfigurationError(
-                    f"save_format={save_format!r} does not write a file of the name "
-                    f"{name!r}",
-                    hint="leave out save_format=, and the file is one of Keras 3 under "
-                    "any name; .h5 is HDF5",
-                )
-        function = _function_of(self)
-        if name.endswith(".h5") and function:
-            raise ConfigurationError(
-                "Keras reads a model from HDF5 only if all of it are layers, and this "
-                f"one computes {function} between them, got the path "
-                f"{filepath}",
-                hint="end the path in .keras, or write the weights alone by "
-                "model.save_weights",
+            refuse(
+                save_format == "tf" or not name.endswith(_SAVE_FORMATS[save_format]),
+                f"save_format={save_format!r} does not write a file of the name "
+                f"{name!r}",
+                hint="leave out save_format=, and the file is one of Keras 3 under "
+                "any name; .h5 is HDF5",
             )
+        function = _function_of(self)
+        refuse(
+            name.endswith(".h5") and function,
+            "Keras reads a model from HDF5 only if all of it are layers, and this "
+            f"one computes {function} between them, got the path "
+            f"{filepath}",
+            hint="end the path in .keras, or write the weights alone by "
+            "model.save_weights",
+        )
         if name.endswith(_MODEL_FILES):
             super().save(filepath, overwrite=overwrite, **options)
             return
@@ -367,12 +367,12 @@ def _build_parts(model):
 
 
 def _refuse_symbolic(method, value):
-    if any(map(keras.utils.is_keras_tensor, keras.tree.flatten(value))):
-        raise ConfigurationError(
-            f"model.{method} takes no symbolic tensor in Keras 3",
-            hint="subclass roformer_keras.bert4keras.layers.Loss, whose compute_loss "
-            "gets the tensors, returns the loss and may call self.add_metric",
-        )
+    refuse(
+        any(map(keras.utils.is_keras_tensor, keras.tree.flatten(value))),
+        f"model.{method} takes no symbolic tensor in Keras 3",
+        hint="subclass roformer_keras.bert4keras.layers.Loss, whose compute_loss "
+        "gets the tensors, returns the loss and may call self.add_metric",
+    )
 
 
 def _copied(metric):
@@ -483,11 +483,11 @@ def _readable(filepath):
 
 def _save_folder(model, save, filepath, overwrite):
     """Writes a SavedModel for TensorFlow Serving, with the Keras model in it."""
-    if keras.backend.backend() == "torch":
-        raise ConfigurationError(
-            "a SavedModel for batches of any size needs the backend TensorFlow or JAX",
-            hint="set KERAS_BACKEND=tensorflow, or leave out save_format=",
-        )
+    refuse(
+        keras.backend.backend() == "torch",
+        "a SavedModel for batches of any size needs the backend TensorFlow or JAX",
+        hint="set KERAS_BACKEND=tensorflow, or leave out save_format=",
+    )
     folder = Path(filepath)
     make_folder(folder.absolute().parent)
     with replacing(folder, overwrite, folder="saved_model.pb") as partial:

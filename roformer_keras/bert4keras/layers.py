@@ -37,7 +37,7 @@ from roformer_keras.bert4keras.structured_layers import (  # noqa: F401
     EfficientGlobalPointer,
     GlobalPointer,
 )
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 
 custom_objects: dict[str, Any] = {
     name: value
@@ -58,9 +58,9 @@ _NOT_COVERED = (
 def __getattr__(name: str) -> Any:
     if name[0].isupper() and hasattr(keras.layers, name):
         return getattr(keras.layers, name)
-    if name in _NOT_COVERED:
-        raise ConfigurationError(
-            f"the layer {name} belongs to models that roformer_keras.bert4keras does "
-            "not cover: it has those of RoFormer, RoFormerV2 and BERT"
-        )
+    refuse(
+        name in _NOT_COVERED,
+        f"the layer {name} belongs to models that roformer_keras.bert4keras does "
+        "not cover: it has those of RoFormer, RoFormerV2 and BERT",
+    )
     raise name_error(__name__, name, __all__)

@@ -19,7 +19,7 @@ from roformer_keras.bert4keras.bert import (
 from roformer_keras.bert4keras.keras2 import replace_names
 from roformer_keras.bert4keras.keras2_models import Model
 from roformer_keras.bert4keras.transformer import Transformer
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.models.initializers import weights_to_be_loaded
 
 __all__ = [
@@ -149,11 +149,10 @@ def build_transformer_model(
     kind = MODELS.get(model.lower()) if isinstance(model, str) else model
     if kind is None:
         raise _not_covered(f"model {model!r}")
-    if application.lower() not in _APPLICATIONS:
-        raise ConfigurationError(
-            f"application must be one of {', '.join(_APPLICATIONS)}, got "
-            f"{application!r}"
-        )
+    refuse(
+        application.lower() not in _APPLICATIONS,
+        f"application must be one of {', '.join(_APPLICATIONS)}, got {application!r}",
+    )
     transformer = _APPLICATIONS[application.lower()](kind)(**fields)
     # Other classes and conditions have weights that no checkpoint holds.
     others = ("ignore_invalid_weights", "layer_norm_cond")
@@ -176,10 +175,10 @@ def data_parallel(model: Model, devices: Any = None, parts: Any = None) -> Model
         ConfigurationError: there are: Keras 3 divides batches by itself.
     """
     count = len(get_available_gpus()) if devices is None else devices
-    if (count if isinstance(count, int) else len(count)) > 1:
-        raise ConfigurationError(
-            "data_parallel is not covered with several devices: build the model in the "
-            "scope of tf.distribute.MirroredStrategy(), or after "
-            "keras.distribution.set_distribution(keras.distribution.DataParallel())"
-        )
+    refuse(
+        (count if isinstance(count, int) else len(count)) > 1,
+        "data_parallel is not covered with several devices: build the model in the "
+        "scope of tf.distribute.MirroredStrategy(), or after "
+        "keras.distribution.set_distribution(keras.distribution.DataParallel())",
+    )
     return model

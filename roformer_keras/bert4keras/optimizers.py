@@ -26,7 +26,7 @@ from keras import ops
 from roformer_keras import quirks
 from roformer_keras.backend import name_error
 from roformer_keras.checks import check_integer, check_names, check_number
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.optimizers import PiecewiseLinear, dense_gradient, has_rows
 from roformer_keras.types import TensorLike
 
@@ -531,11 +531,11 @@ class ExponentialMovingAverage(ExtendableOptimizer):
     def apply_ema_weights(self, bias_correction: bool = True) -> None:
         """Gives the model the mean of its weights, corrected for its start as zeros."""
         batches = int(ops.convert_to_numpy(self.iterations))
-        if not batches:
-            raise ConfigurationError(
-                "apply_ema_weights needs the weights of at least one batch, got none",
-                hint="train first",
-            )
+        refuse(
+            not batches,
+            "apply_ema_weights needs the weights of at least one batch, got none",
+            hint="train first",
+        )
         # On PyTorch an array may be the memory of the variable itself.
         self.old_weights = [
             np.array(ops.convert_to_numpy(variable)) for variable in self.model_weights
@@ -568,18 +568,18 @@ def _extension(extension):
     """A function from an optimizer class to one with an extension."""
 
     def extend_with(base: type) -> type:
-        if not (isinstance(base, type) and issubclass(base, ExtendableOptimizer)):
-            raise ConfigurationError(
-                "only the optimizers of this module can be extended (Adam, AdaFactor, "
-                f"Lion, and extended ones), got {base!r}",
-                hint="get_updates of a script does not run on Keras 3: use Adam of "
-                "this module in its place",
-            )
-        if issubclass(base, extension):
-            raise ConfigurationError(
-                f"an optimizer has each extension once, and {base.__name__} has "
-                f"{extension.__name__} already"
-            )
+        refuse(
+            not (isinstance(base, type) and issubclass(base, ExtendableOptimizer)),
+            "only the optimizers of this module can be extended (Adam, AdaFactor, "
+            f"Lion, and extended ones), got {base!r}",
+            hint="get_updates of a script does not run on Keras 3: use Adam of "
+            "this module in its place",
+        )
+        refuse(
+            issubclass(base, extension),
+            f"an optimizer has each extension once, and {base.__name__} has "
+            f"{extension.__name__} already",
+        )
         content = {"__doc__": extension.__doc__, "__module__": __name__}
         return type("NewOptimizer", (extension, base), content)
 

@@ -15,7 +15,12 @@ from roformer_keras.bert4keras.text_functions import (
     open,
     truncate_sequences,
 )
-from roformer_keras.errors import ConfigurationError, SourceError, VocabularyError
+from roformer_keras.errors import (
+    ConfigurationError,
+    SourceError,
+    VocabularyError,
+    refuse,
+)
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.vocabulary import MASK, PAD, UNK, read_vocabulary
 from roformer_keras.text import tokenizer as _tokenizer
@@ -199,11 +204,11 @@ class TokenizerBase:
             }
             index: Any = truncate_from
             if isinstance(truncate_from, str):
-                if truncate_from not in ends:
-                    raise ConfigurationError(
-                        "truncate_from must be 'right', 'left', an index or a list of "
-                        f"indices, got {truncate_from!r}"
-                    )
+                refuse(
+                    truncate_from not in ends,
+                    "truncate_from must be 'right', 'left', an index or a list of "
+                    f"indices, got {truncate_from!r}",
+                )
                 index = ends[truncate_from]
             truncate_sequences(maxlen + is_joined, index, first, second)
         if is_joined:

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 
 
 class Feed:
@@ -37,11 +37,11 @@ class Gradient:
         self.model, self.variable = model, variable
 
     def __add__(self, other: Any) -> "Gradient":
-        if np.any(keras.ops.convert_to_numpy(other)):
-            raise ConfigurationError(
-                "only zeros can be added to a gradient of model.total_loss: add to "
-                "what the function of it returns"
-            )
+        refuse(
+            np.any(keras.ops.convert_to_numpy(other)),
+            "only zeros can be added to a gradient of model.total_loss: add to "
+            "what the function of it returns",
+        )
         return self
 
     __radd__ = __add__
@@ -65,11 +65,11 @@ def make_list_function(model: keras.Model) -> None:
             f"Keras runs on {keras.config.backend()}: set KERAS_BACKEND=tensorflow, or "
             "use roformer_keras.bert4keras.snippets.adversarial_training"
         )
-    if model.steps_per_execution != 1:
-        raise ConfigurationError(
-            "a train_function of Keras 2 takes one batch: compile the model without "
-            f"steps_per_execution, got {model.steps_per_execution}"
-        )
+    refuse(
+        model.steps_per_execution != 1,
+        "a train_function of Keras 2 takes one batch: compile the model without "
+        f"steps_per_execution, got {model.steps_per_execution}",
+    )
     model.make_train_function(force=True)
     model.train_function = ListFunction(model, model.train_function)
     model._trains_on_lists = True
@@ -97,12 +97,12 @@ def of_batches(model: keras.Model, make: Callable, force: bool = False) -> Calla
 
 def total_loss(model: keras.Model) -> TotalLoss:
     """Stand-in for the loss of a model whose training function takes a list."""
-    if not model._trains_on_lists:
-        raise ConfigurationError(
-            "model.total_loss is for scripts that replace a train_function of Keras 2, "
-            "and this model has one of Keras 3: call model.compile() and "
-            "model._make_train_function() before"
-        )
+    refuse(
+        not model._trains_on_lists,
+        "model.total_loss is for scripts that replace a train_function of Keras 2, "
+        "and this model has one of Keras 3: call model.compile() and "
+        "model._make_train_function() before",
+    )
     return TotalLoss(model)
 
 
@@ -205,12 +205,12 @@ def gradients(loss: Any, variables: Any) -> list:
     flat = variables if isinstance(variables, list | tuple) else [variables]
     if isinstance(loss, TotalLoss):
         return [Gradient(loss.model, variable) for variable in flat]
-    if tf.executing_eagerly():
-        raise ConfigurationError(
-            "K.gradients needs a graph, such as that of a loss in fit, and TensorFlow "
-            "executes eagerly: compile the model without run_eagerly, or use "
-            "tf.GradientTape"
-        )
+    refuse(
+        tf.executing_eagerly(),
+        "K.gradients needs a graph, such as that of a loss in fit, and TensorFlow "
+        "executes eagerly: compile the model without run_eagerly, or use "
+        "tf.GradientTape",
+    )
     flat = [x.value if isinstance(x, keras.Variable) else x for x in flat]
     return tf.gradients(loss, flat)
 
@@ -232,10 +232,10 @@ def function(
     Raises:
         ConfigurationError: `updates` is given.
     """
-    if updates:
-        raise ConfigurationError(
-            "K.function takes no updates on Keras 3: assign in a layer's call"
-        )
+    refuse(
+        updates,
+        "K.function takes no updates on Keras 3: assign in a layer's call",
+    )
     flat = outputs if isinstance(outputs, list | tuple) else [outputs]
     if all(isinstance(output, Gradient) for output in flat):
         return gradients_function(flat)

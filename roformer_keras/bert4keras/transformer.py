@@ -13,7 +13,7 @@ from roformer_keras.bert4keras.block_layers import MultiHeadAttention
 from roformer_keras.bert4keras.keras2 import keras
 from roformer_keras.bert4keras.keras2_layers import as_keras
 from roformer_keras.conversion.reader import opened_bundle
-from roformer_keras.errors import CheckpointError, ConfigurationError, printable
+from roformer_keras.errors import CheckpointError, printable, refuse
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.tensor_bundle import write_shard
 from roformer_keras.models.initializers import TruncatedNormal
@@ -88,11 +88,11 @@ class Transformer:
         name: str | None = None,
         **kwargs: Any,
     ):
-        if autoresize_weights:
-            raise ConfigurationError(
-                "autoresize_weights is not covered: build the model with the sizes of "
-                "its checkpoint"
-            )
+        refuse(
+            autoresize_weights,
+            "autoresize_weights is not covered: build the model with the sizes of "
+            "its checkpoint",
+        )
         if keep_tokens is not None:
             vocab_size = len(keep_tokens)
         self.vocab_size = vocab_size + len(compound_tokens or ())
@@ -173,11 +173,11 @@ class Transformer:
         """
         if self.built:
             return
-        if attention_caches:
-            raise ConfigurationError(
-                "attention_caches is not covered: AutoRegressiveDecoder.last_token "
-                "keeps keys and values by itself"
-            )
+        refuse(
+            attention_caches,
+            "attention_caches is not covered: AutoRegressiveDecoder.last_token "
+            "keeps keys and values by itself",
+        )
         extra_inputs = additional_input_layers
         if extra_inputs is None:
             extra_inputs = []

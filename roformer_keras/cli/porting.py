@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
-from roformer_keras.errors import BackendError, ConfigurationError
+from roformer_keras.errors import BackendError, ConfigurationError, refuse
 from roformer_keras.io.json_file import parse_json
 
 _ORIGINAL = "bert4keras"
@@ -118,12 +118,12 @@ def port_notebook(text: str, label: str = "the notebook") -> Ported:
     # Outputs of cells may be NaN.
     content = parse_json(text, label, strict=False)
     cells = content.get("cells")
-    if not isinstance(cells, list) or not all(map(_is_cell, cells)):
-        raise ConfigurationError(
-            f"{label} must be a notebook of version 4, which has a list of cells with "
-            "their source",
-            hint="open it in Jupyter and save it again",
-        )
+    refuse(
+        not isinstance(cells, list) or not all(map(_is_cell, cells)),
+        f"{label} must be a notebook of version 4, which has a list of cells with "
+        "their source",
+        hint="open it in Jupyter and save it again",
+    )
     trees, remarks, sources = {}, [], []
     for number, cell in enumerate(cells, start=1):
         if cell.get("cell_type") != "code":

@@ -44,12 +44,7 @@ from roformer_keras.conversion.weights import (
     task_rows,
     weight_table,
 )
-from roformer_keras.errors import (
-    CheckpointError,
-    ConfigurationError,
-    Hint,
-    VocabularyError,
-)
+from roformer_keras.errors import CheckpointError, Hint, VocabularyError, refuse
 from roformer_keras.hub.catalog import CATALOG
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.vocabulary import check_tokens, resolve_level
@@ -156,13 +151,13 @@ class Checkpoint:
         Raises:
             ConfigurationError: the class cannot load them, or a field breaks its rule.
         """
-        if self.is_seq2seq != (model == "RoFormerSeq2Seq"):
-            raise ConfigurationError(
-                f"{self.label} holds an encoder-decoder, which is loaded by "
-                f"RoFormerSeq2Seq.from_preset, not by {model}"
-                if self.is_seq2seq
-                else f"{self.label} holds no encoder-decoder, which {model} needs"
-            )
+        refuse(
+            self.is_seq2seq != (model == "RoFormerSeq2Seq"),
+            f"{self.label} holds an encoder-decoder, which is loaded by "
+            f"RoFormerSeq2Seq.from_preset, not by {model}"
+            if self.is_seq2seq
+            else f"{self.label} holds no encoder-decoder, which {model} needs",
+        )
         if isinstance(self.config, Seq2SeqConfig):
             return self.config.replace(**changes)
         stored_as = "RoFormerBackbone" if self.is_task else self.model

@@ -25,7 +25,7 @@ from roformer_keras.conversion.model_card import model_card
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import head_of, model_heads
 from roformer_keras.conversion.writer import FORMATS
-from roformer_keras.errors import ConfigurationError, Hint, OutputError
+from roformer_keras.errors import ConfigurationError, Hint, OutputError, refuse
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.hub.huggingface import PREFIX
 from roformer_keras.io.atomic import PARTIAL_PREFIX, check_name, replacing
@@ -141,16 +141,16 @@ def open_prepared(
                 hint=Hint("leave it out with {model:'RoFormerBackbone'}"),
             )
         if model is None and checkpoint.is_task and format not in FOLDERS:
-            if format != "bert4keras":
-                raise ConfigurationError(
-                    f"the head of {checkpoint.model} has a place in a folder only, got "
-                    f"the format {format!r}",
-                    hint=Hint(
-                        "give a folder as target, save the built model by "
-                        "model.save('name.keras'), or leave the head out by "
-                        "{model:'RoFormerBackbone'}"
-                    ),
-                )
+            refuse(
+                format != "bert4keras",
+                f"the head of {checkpoint.model} has a place in a folder only, got "
+                f"the format {format!r}",
+                hint=Hint(
+                    "give a folder as target, save the built model by "
+                    "model.save('name.keras'), or leave the head out by "
+                    "{model:'RoFormerBackbone'}"
+                ),
+            )
             model = "RoFormerBackbone"
             tqdm.write(
                 f"the head of {checkpoint.model} is left out: bert4keras has no place "
@@ -230,11 +230,11 @@ def save(
             card only there.
     """
     check_choice("format", format, FORMATS)
-    if checkpoint.is_seq2seq and format != "preset":
-        raise ConfigurationError(
-            f"{checkpoint.label} holds an encoder-decoder, which only the format "
-            f"'preset' can store, got {format!r}"
-        )
+    refuse(
+        checkpoint.is_seq2seq and format != "preset",
+        f"{checkpoint.label} holds an encoder-decoder, which only the format "
+        f"'preset' can store, got {format!r}",
+    )
     is_folder = format in FOLDERS
     if is_folder:
         _check_only(Path(target), format)
@@ -288,14 +288,14 @@ def _format_of(target: Path) -> str:
         if target.name.endswith(suffix):
             return format
     extension = target.suffix[1:]
-    if extension.isalnum() and not extension.isdigit() and not target.is_dir():
-        raise ConfigurationError(
-            f"no format goes with {target.suffix!r}",
-            hint=Hint(
-                f"end the target in {', '.join(_SUFFIXES)}, or give a name without a "
-                "dot for a preset folder, or pass {format}"
-            ),
-        )
+    refuse(
+        extension.isalnum() and not extension.isdigit() and not target.is_dir(),
+        f"no format goes with {target.suffix!r}",
+        hint=Hint(
+            f"end the target in {', '.join(_SUFFIXES)}, or give a name without a "
+            "dot for a preset folder, or pass {format}"
+        ),
+    )
     return "preset"
 
 

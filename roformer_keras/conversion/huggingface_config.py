@@ -13,7 +13,7 @@ from roformer_keras.conversion.huggingface_heads import (
     write_task,
 )
 from roformer_keras.conversion.weights import PYTORCH_DECODER
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.vocabulary import CLS, MASK, PAD, SEP, UNK, vocabulary_level
 
@@ -135,18 +135,20 @@ def read_config(fields: Mapping, tensors: Mapping[str, Tensor]) -> dict[str, Any
 
 def _activation(fields, name, default):
     value = fields.get(name, default)
-    if not isinstance(value, str) or value not in ACTIVATIONS:
-        raise ConfigurationError(
-            f"{name} must be one of {', '.join(ACTIVATIONS)}, which are the same "
-            f"functions in Keras, got {value!r:.80}"
-        )
+    refuse(
+        not isinstance(value, str) or value not in ACTIVATIONS,
+        f"{name} must be one of {', '.join(ACTIVATIONS)}, which are the same "
+        f"functions in Keras, got {value!r:.80}",
+    )
     return ACTIVATIONS[value]
 
 
 def _flag(fields, name, default):
     value = fields.get(name, default)
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"{name} must be true or false, got {value!r:.80}")
+    refuse(
+        not isinstance(value, bool),
+        f"{name} must be true or false, got {value!r:.80}",
+    )
     return value
 
 
@@ -170,12 +172,12 @@ def write_config(checkpoint: Checkpoint, one_segment: bool = False) -> dict[str,
             f"same function only for {', '.join(_ARCHITECTURES)}: choose another format"
         )
     problem = _find_problem(checkpoint, config, one_segment)
-    if problem is not None:
-        raise ConfigurationError(
-            f"{checkpoint.label} has {problem}, which Transformers' RoFormer cannot "
-            "compute: choose another format",
-            hint=_NO_V2 if config.model_type == "roformer_v2" else None,
-        )
+    refuse(
+        problem is not None,
+        f"{checkpoint.label} has {problem}, which Transformers' RoFormer cannot "
+        "compute: choose another format",
+        hint=_NO_V2 if config.model_type == "roformer_v2" else None,
+    )
     ours = {**config.to_dict(), "embedding_dim": config.input_dim}
     fields = {name: ours[field] for name, (field, _) in _FIELDS.items()}
     fields |= {

@@ -8,7 +8,7 @@ import numpy as np
 
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.weights import task_rows
-from roformer_keras.errors import ConfigurationError, Hint
+from roformer_keras.errors import Hint, refuse
 from roformer_keras.io.tensor import Tensor
 
 # Names of activations there -> here, where both are the same function.
@@ -238,21 +238,21 @@ def write_task(checkpoint: Checkpoint) -> dict[str, Any]:
             problem = f"head_activation={own_activation!r}"
     if model in TASK_ARCHITECTURES and pooling not in poolings:
         problem = f"pooling={pooling!r}"
-    if problem is not None:
-        raise ConfigurationError(
-            f"{checkpoint.label} has {problem}, which Transformers' RoFormer cannot "
-            "compute: choose another format"
-        )
+    refuse(
+        problem is not None,
+        f"{checkpoint.label} has {problem}, which Transformers' RoFormer cannot "
+        "compute: choose another format",
+    )
     architecture = TASK_ARCHITECTURES.get(model, "")
     activation = getattr(checkpoint.config, "activation", None)
     has_dense = architecture.endswith("SequenceClassification")
-    if has_dense and own_activation != activation:
-        raise ConfigurationError(
-            f"{checkpoint.label} has head_activation={own_activation!r}, and the head "
-            f"of Transformers' {architecture} a dense layer with {activation!r}: "
-            "choose another format",
-            hint=Hint("or train it with {head_activation}", head_activation=activation),
-        )
+    refuse(
+        has_dense and own_activation != activation,
+        f"{checkpoint.label} has head_activation={own_activation!r}, and the head "
+        f"of Transformers' {architecture} a dense layer with {activation!r}: "
+        "choose another format",
+        hint=Hint("or train it with {head_activation}", head_activation=activation),
+    )
     if model == "RoFormerMultipleChoice":
         fields = {
             "summary_type": poolings[pooling],

@@ -19,6 +19,7 @@ from roformer_keras.errors import (
     ConfigurationError,
     VocabularyError,
     errors_at,
+    refuse,
 )
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.hdf5 import hdf5_datasets, open_hdf5
@@ -137,22 +138,23 @@ def _check_sizes(saved, head, label, file):
     for name in ("classes", "labels", "tags"):
         names = options.get(name)
         is_list = isinstance(names, list)
-        if names is not None and not (
-            is_list
-            and all(isinstance(one, str | int | float) for one in names)
-            and len(set(map(str, names))) == len(names)
-        ):
-            raise ConfigurationError(
-                f"{label}: {name} of {file} must be a list of different names, got "
-                f"{names!r:.80}"
-            )
+        refuse(
+            names is not None
+            and not (
+                is_list
+                and all(isinstance(one, str | int | float) for one in names)
+                and len(set(map(str, names))) == len(names)
+            ),
+            f"{label}: {name} of {file} must be a list of different names, got "
+            f"{names!r:.80}",
+        )
     # A model without names of its classes has their number, and null for names.
     count, names = options.get("num_classes"), options.get("classes")
     is_classifier = saved["model"] == "RoFormerTextClassifier"
-    if (count is None and is_classifier) or not isinstance(count, int | None):
-        raise ConfigurationError(
-            f"{label}: num_classes of {file} must be an integer, got {count!r:.40}"
-        )
+    refuse(
+        (count is None and is_classifier) or not isinstance(count, int | None),
+        f"{label}: num_classes of {file} must be an integer, got {count!r:.40}",
+    )
     if None not in (count, names) and len(names) != count:
         raise ConfigurationError(
             f"{label}: {file} must have as many classes as num_classes, {count}, got "
@@ -174,13 +176,13 @@ def _saved_model(serialized: dict, label: str) -> dict:
     if not isinstance(name, str) or not isinstance(fields, dict):
         raise ConfigurationError(f"{label} holds no RoFormer model")
     is_task = task_of(name) is not None and backbone is not None
-    if not is_task and name not in (*MODEL_FIELDS, "RoFormerSeq2Seq"):
-        raise ConfigurationError(
-            f"{label} holds a model of class {name!r:.60}, which must be one of "
-            f"{', '.join(MODEL_FIELDS)}, RoFormerSeq2Seq, or a task",
-            hint="keras.models.load_model reads a class of yours from .keras, with the "
-            "class in custom_objects",
-        )
+    refuse(
+        not is_task and name not in (*MODEL_FIELDS, "RoFormerSeq2Seq"),
+        f"{label} holds a model of class {name!r:.60}, which must be one of "
+        f"{', '.join(MODEL_FIELDS)}, RoFormerSeq2Seq, or a task",
+        hint="keras.models.load_model reads a class of yours from .keras, with the "
+        "class in custom_objects",
+    )
     encoder = "roformer_keras>RoFormerBackbone"
     if isinstance(backbone, dict) and (
         backbone.get("registered_name", encoder) != encoder

@@ -5,7 +5,7 @@ from typing import Any
 
 from roformer_keras.checks import check_choice
 from roformer_keras.conversion.convert import FOLDERS, open_prepared, save
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.extras import import_extra
 from roformer_keras.hub.huggingface import check_repository, upload
 from roformer_keras.io.archive import scratch_folder
@@ -57,11 +57,11 @@ def push_to_hub(
     name = check_repository(repository)
     check_choice("format", format, FOLDERS)
     is_path = isinstance(source, str | os.PathLike)
-    if not is_path and not hasattr(source, "save_to_preset"):
-        raise ConfigurationError(
-            "a source must be a model of this package, a path or a name, got "
-            f"{source!r:.80}"
-        )
+    refuse(
+        not is_path and not hasattr(source, "save_to_preset"),
+        "a source must be a model of this package, a path or a name, got "
+        f"{source!r:.80}",
+    )
     # Before the work.
     import_extra("huggingface_hub", "an upload to the Hub")
     with scratch_folder() as scratch:

@@ -51,6 +51,7 @@ from roformer_keras.errors import (
     Hint,
     VocabularyError,
     errors_at,
+    refuse,
 )
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.hdf5 import (
@@ -191,19 +192,19 @@ def _find_config(files, found, given):
     saved, model = found.saved.get("config"), found.saved.get("model")
     if given is None and saved is not None:
         return saved, None
-    if isinstance(saved, Seq2SeqConfig):
-        raise ConfigurationError(
-            f"{files.label} holds an encoder-decoder with its own configuration: leave "
-            "config out"
-        )
+    refuse(
+        isinstance(saved, Seq2SeqConfig),
+        f"{files.label} holds an encoder-decoder with its own configuration: leave "
+        "config out",
+    )
     if isinstance(given, str | os.PathLike):
         given = read_json(_given_file("config", given))
     elif given is None:
-        if "bert_config" not in files.parts:
-            raise ConfigurationError(
-                f"{files.label} comes without a bert_config.json",
-                hint=Hint("put it next to the weights; or give {config}"),
-            )
+        refuse(
+            "bert_config" not in files.parts,
+            f"{files.label} comes without a bert_config.json",
+            hint=Hint("put it next to the weights; or give {config}"),
+        )
         given = read_json(files.parts["bert_config"])
     is_whole = isinstance(given, RoFormerConfig)
     with errors_at(files.label):

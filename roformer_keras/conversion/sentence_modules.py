@@ -16,7 +16,13 @@ from roformer_keras.checks import check_integer
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.huggingface_config import MAX_POSITIONS, check_values
-from roformer_keras.errors import CheckpointError, ConfigurationError, Hint, SourceError
+from roformer_keras.errors import (
+    CheckpointError,
+    ConfigurationError,
+    Hint,
+    SourceError,
+    refuse,
+)
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json
 from roformer_keras.io.sources import SENTENCE_PARTS
@@ -151,12 +157,12 @@ def read_modules(
         modules, ("config", "pooling", *DENSES), strict=False
     ):
         wanted = SENTENCE_PARTS.get(role, "").rpartition("/")[0]
-        if name != "Normalize" and path != wanted:
-            raise ConfigurationError(
-                f"{blob.label}: {name} must be in {wanted or 'the folder itself'!r}, "
-                f"got {path!r:.80}",
-                hint="save the model again by sentence-transformers",
-            )
+        refuse(
+            name != "Normalize" and path != wanted,
+            f"{blob.label}: {name} must be in {wanted or 'the folder itself'!r}, "
+            f"got {path!r:.80}",
+            hint="save the model again by sentence-transformers",
+        )
     pooling, width = _read_pooling(_part(parts, "pooling"))
     fields: dict[str, Any] = {}
     pooler: dict[str, Tensor] = {}
@@ -230,11 +236,11 @@ def _read_module(entry, blob):
         entry.get(field) if isinstance(entry, dict) else None
         for field in ("type", "path", "name")
     )
-    if not isinstance(kind, str) or not isinstance(path, str):
-        raise ConfigurationError(
-            f"{blob.label} must be a list of objects with a type and a path, got "
-            f"{entry!r:.80}"
-        )
+    refuse(
+        not isinstance(kind, str) or not isinstance(path, str),
+        f"{blob.label} must be a list of objects with a type and a path, got "
+        f"{entry!r:.80}",
+    )
     library, _, name = kind.rpartition(".")
     is_known = library.startswith("sentence_transformers.")
     return name if is_known else kind, path, own_name
@@ -278,12 +284,12 @@ def _read_pooling(blob):
         ]
         mode = [names.get(key, key) for key in on] or "mean"
     modes = mode if isinstance(mode, list) and mode else [mode]
-    if not all(isinstance(one, str) and one in _POOLINGS for one in modes):
-        raise ConfigurationError(
-            f"{blob.label}: pooling_mode must be of {', '.join(_POOLINGS)}, got "
-            f"{mode!r:.80}",
-            hint=_WAY_OUT,
-        )
+    refuse(
+        not all(isinstance(one, str) and one in _POOLINGS for one in modes),
+        f"{blob.label}: pooling_mode must be of {', '.join(_POOLINGS)}, got "
+        f"{mode!r:.80}",
+        hint=_WAY_OUT,
+    )
     width: Any = content.get("word_embedding_dimension")
     width = content.get("embedding_dimension", width)
     check_integer(f"{blob.label}: embedding_dimension", width, minimum=1)
@@ -321,12 +327,12 @@ def _read_dense(content, pooling, width, is_pooler, label):
         "activation_function": tuple(theirs) if is_pooler else (linear,),
     }
     check_values(content, wanted, f"as in {kind}", f"{label}: ", _WAY_OUT)
-    if is_pooler and pooling != "first":
-        raise ConfigurationError(
-            f"{label}: a Dense and another must follow the pooling 'cls', as "
-            f"RoFormer-Sim's pooler does, got {pooling!r}",
-            hint=_WAY_OUT,
-        )
+    refuse(
+        is_pooler and pooling != "first",
+        f"{label}: a Dense and another must follow the pooling 'cls', as "
+        f"RoFormer-Sim's pooler does, got {pooling!r}",
+        hint=_WAY_OUT,
+    )
     return theirs[content["activation_function"]]
 
 
@@ -347,19 +353,18 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
     options = checkpoint.model_options
     has_pooler = isinstance(config, RoFormerConfig) and bool(config.pooler_activation)
     is_task = model == "RoFormerSentenceEncoder"
-    if not is_task and not (
-        has_pooler and model in ("RoFormerSim", "RoFormerBackbone")
-    ):
-        raise ConfigurationError(
-            f"{label} holds a {model}, and sentence-transformers takes a "
-            "RoFormerSentenceEncoder, a RoFormerSim, or a RoFormerBackbone with a "
-            "pooler: train one with `roformer-keras finetune sentence-embedding`"
-        )
-    if checkpoint.vocabulary is None:
-        raise ConfigurationError(
-            f"{label} has no vocabulary, and sentence-transformers needs its "
-            "tokenizer: give it as vocabulary="
-        )
+    refuse(
+        not is_task
+        and not (has_pooler and model in ("RoFormerSim", "RoFormerBackbone")),
+        f"{label} holds a {model}, and sentence-transformers takes a "
+        "RoFormerSentenceEncoder, a RoFormerSim, or a RoFormerBackbone with a "
+        "pooler: train one with `roformer-keras finetune sentence-embedding`",
+    )
+    refuse(
+        checkpoint.vocabulary is None,
+        f"{label} has no vocabulary, and sentence-transformers needs its "
+        "tokenizer: give it as vocabulary=",
+    )
     head = [
         row.name
         for row in checkpoint.rows.values()
@@ -374,23 +379,23 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
             hint=Hint("leave it out with {ignore}", ignore=pattern),
         )
     length = options.get("max_length", _LENGTH)
-    if length > MAX_POSITIONS:
-        raise ConfigurationError(
-            f"max_length must be at most {MAX_POSITIONS}, the positions that are "
-            f"written, got {length:,}: load the model with max_length={MAX_POSITIONS}, "
-            "and save it again"
-        )
+    refuse(
+        length > MAX_POSITIONS,
+        f"max_length must be at most {MAX_POSITIONS}, the positions that are "
+        f"written, got {length:,}: load the model with max_length={MAX_POSITIONS}, "
+        "and save it again",
+    )
     assert isinstance(config, RoFormerConfig)
     width = config.hidden_dim
     poolings = {ours: name for name, (ours, _) in _POOLINGS.items()}
     own_pooling = options.get("pooling", "mean") if is_task else "pooler"
     # The pooler takes the first position.
     parts = own_pooling.replace("pooler", "first").split("+")
-    if not poolings.keys() >= {*parts}:
-        raise ConfigurationError(
-            f"{label} has pooling={own_pooling!r}, which sentence-transformers cannot "
-            "compute: choose another format"
-        )
+    refuse(
+        not poolings.keys() >= {*parts},
+        f"{label} has pooling={own_pooling!r}, which sentence-transformers cannot "
+        "compute: choose another format",
+    )
     modes = [poolings[part] for part in parts]
     contents: dict[str, Any] = {
         SENTENCE_PARTS["sentence_config"]: {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json
 from roformer_keras.io.vocabulary import read_vocabulary
@@ -24,14 +24,15 @@ def saved_tokenizer(parts: Mapping[str, Blob]) -> dict:
 def checked_tokenizer_fields(fields, label: str) -> dict:
     """The arguments of a tokenizer besides its vocabulary."""
     kinds = {"level": str | None, "lower_case": bool}
-    if not isinstance(fields, dict) or not all(
-        name in kinds and isinstance(value, kinds[name])
-        for name, value in fields.items()
-    ):
-        raise ConfigurationError(
-            f"{label} holds no tokenizer, which is an object with a 'level' and a "
-            f"'lower_case', got {fields!r:.80}"
-        )
+    refuse(
+        not isinstance(fields, dict)
+        or not all(
+            name in kinds and isinstance(value, kinds[name])
+            for name, value in fields.items()
+        ),
+        f"{label} holds no tokenizer, which is an object with a 'level' and a "
+        f"'lower_case', got {fields!r:.80}",
+    )
     return fields
 
 

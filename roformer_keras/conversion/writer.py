@@ -37,7 +37,7 @@ from roformer_keras.conversion.weights import (
     PYTORCH_DECODER_BIAS,
     Weight,
 )
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.errors import CheckpointError, ConfigurationError, refuse
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import PARTIAL_PREFIX, make_folder, replacing
 from roformer_keras.io.json_file import json_bytes
@@ -328,8 +328,10 @@ def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor)
             "maps the output to another width, which bert4keras reads from no "
             "RoFormerV2 checkpoint: choose another format"
         )
-    if problem is not None:
-        raise ConfigurationError(f"{checkpoint.label} {problem}")
+    refuse(
+        problem is not None,
+        f"{checkpoint.label} {problem}",
+    )
     folder = PARTIAL_PREFIX.sub("", path.name).removesuffix(".zip")
     bert_config = checkpoint.bert_config or {}
     config = {
