@@ -285,14 +285,10 @@ class TextTask(PresetModel):
         """
         return loaded_task(cls, source, config, max_length, name, options)
 
-    def _matched(self, checkpoint, initialize_heads, ignore):
-        return matched_task(self, checkpoint, initialize_heads, ignore)
-
-    def check_saved_options(self, saved: Mapping, label: str) -> None:
-        check_saved_options(self, saved, label)
-
-    def _weight_rows(self):
-        return task_weight_rows(self)
+    _matched = matched_task
+    check_saved_options = check_saved_options
+    _weight_rows = task_weight_rows
+    save_assets = save_head
 
     def preset_options(self) -> dict[str, Any]:
         # An argument of the constructor is an attribute of the same name.
@@ -310,10 +306,6 @@ class TextTask(PresetModel):
     def head_variables(self) -> list[keras.Variable]:
         """Weights that are not the backbone's."""
         return list(head_weights(self).values())
-
-    def save_assets(self, folder: str) -> None:
-        """Writes the head as a preset has it, into a `.keras` file."""
-        save_head(self, folder)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
