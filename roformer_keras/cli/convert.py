@@ -51,7 +51,7 @@ def run(
     """
     from roformer_keras.conversion.convert import convert
     from roformer_keras.conversion.push import push_to_hub
-    from roformer_keras.errors import ConfigurationError
+    from roformer_keras.errors import refuse
     from roformer_keras.hub.huggingface import PREFIX
 
     options: dict[str, Any] = {
@@ -63,15 +63,15 @@ def run(
         "verbose": shows_progress(quiet),
     }
     is_upload = target.startswith(PREFIX)
-    if overwrite and is_upload:
-        raise ConfigurationError(
-            f"--overwrite replaces files, and {target} gets a new commit: leave it out"
-        )
-    if private and not is_upload:
-        raise ConfigurationError(
-            f"--private is for a repository at {PREFIX}OWNER/NAME, got {target}: leave "
-            "it out"
-        )
+    refuse(
+        overwrite and is_upload,
+        f"--overwrite replaces files, and {target} gets a new commit: leave it out",
+    )
+    refuse(
+        private and not is_upload,
+        f"--private is for a repository at {PREFIX}OWNER/NAME, got {target}: leave "
+        "it out",
+    )
     if is_upload:
         options |= {"format": format or "huggingface", "private": private or None}
         print(push_to_hub(source, target, **options))

@@ -3,7 +3,7 @@
 from roformer_keras.cli import layouts, verbs
 from roformer_keras.cli.terminal import start_backend
 from roformer_keras.cli.texts import answer_lines, read_texts
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.types import EngineOrRay, FileEncoding
 
 EXAMPLES = ("fill-mask 床前明[MASK]光", "fill-mask 太祖[MASK]位，大赦天下。 --top-k 3")
@@ -32,8 +32,10 @@ def run(
     command = verbs.VerbCommand(VERB, flags)
     if command.runs_on_ray(texts[0] if len(texts) == 1 else None):
         return
-    if output != "-":
-        raise ConfigurationError("--output is for files of texts: add --engine ray")
+    refuse(
+        output != "-",
+        "--output is for files of texts: add --engine ray",
+    )
     rows = [(text,) for text in read_texts(texts, encoding)]
     start_backend()
     answers = command.verb.load().answer(rows, range(len(rows)))

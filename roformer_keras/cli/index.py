@@ -5,7 +5,7 @@ import shutil
 
 from roformer_keras.cli import layouts, verbs
 from roformer_keras.cli.texts import read_rows
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.types import Engine
 
 EXAMPLES = ("index sentences.txt -o sentences.index",)
@@ -34,8 +34,10 @@ def run(
     from roformer_keras.data.vector_files import npy_bytes
     from roformer_keras.search.index import RECORD, VECTORS, write_record
 
-    if output == "-":
-        raise ConfigurationError("an index is a folder, got the output '-'")
+    refuse(
+        output == "-",
+        "an index is a folder, got the output '-'",
+    )
     command = verbs.VerbCommand(VERB, {**flags, "output": output, "engine": engine})
     inputs = read_rows(file, 1, command.layout)
     texts = [text for _, (text,) in inputs]

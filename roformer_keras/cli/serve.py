@@ -4,7 +4,7 @@ import os
 
 from roformer_keras.cli.flags import Count
 from roformer_keras.cli.terminal import remark, start_backend
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.extras import require
 from roformer_keras.types import Engine
 
@@ -50,17 +50,19 @@ def run(
             and one at other addresses takes any name if none is given.
     """
     require("roformer-keras serve")
-    if not 0 <= port < 2**16:
-        raise ConfigurationError(f"port must be from 0 to 65535, got {port}")
+    refuse(
+        not 0 <= port < 2**16,
+        f"port must be from 0 to 65535, got {port}",
+    )
     from roformer_keras.server.options import KEY_VARIABLE, ServerOptions
 
     if api_key is None:
         api_key = os.environ.get(KEY_VARIABLE)
-    if api_key == "":
-        raise ConfigurationError(
-            f"the key of --api-key or of {KEY_VARIABLE} must not be empty: leave it "
-            "out for a server without a key"
-        )
+    refuse(
+        api_key == "",
+        f"the key of --api-key or of {KEY_VARIABLE} must not be empty: leave it "
+        "out for a server without a key",
+    )
     options = ServerOptions(**limits)
     if options.index:
         from roformer_keras.search.index import read_record

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from roformer_keras.data import files
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import ConfigurationError, SourceError, refuse
 
 _TSV_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
@@ -101,8 +101,10 @@ def read_inputs(
 
 def check_one_input(file, given, what: str, flag: str) -> None:
     """Raises ConfigurationError unless there is a file, or else what a flag gives."""
-    if (file is None) == (given is None):
-        raise ConfigurationError(f"give {what}, or - for standard input, or {flag}")
+    refuse(
+        (file is None) == (given is None),
+        f"give {what}, or - for standard input, or {flag}",
+    )
 
 
 def check_inputs(inputs: Iterable[tuple], check: Callable) -> None:

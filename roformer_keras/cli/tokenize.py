@@ -1,7 +1,7 @@
 """`roformer-keras tokenize`."""
 
 from roformer_keras.cli.texts import json_line, read_texts
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.verbs.sources import load_tokenizer
 
 EXAMPLES = ("tokenize 床前明月光", "tokenize --decode '101 102'")
@@ -26,10 +26,10 @@ def run(
         max_length: tokens to which texts are cut.
     """
     words = [*(texts or ()), *(text or ())]
-    if not words:
-        raise ConfigurationError(
-            "there must be a text to tokenize, or - for the lines of standard input"
-        )
+    refuse(
+        not words,
+        "there must be a text to tokenize, or - for the lines of standard input",
+    )
     tokenizer = load_tokenizer(source, vocabulary)
     for line in read_texts(words):
         if decode:

@@ -19,7 +19,7 @@ from roformer_keras.checks import (
 )
 from roformer_keras.data.arrow import is_saved_dataset
 from roformer_keras.data.files import ENCODINGS, FORMATS, HEADERS, read_records
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import SourceError, refuse
 
 PARTS = ("train", "held_out", "all")
 
@@ -59,13 +59,15 @@ class CorpusSource(Settings):
     holdout: float = number(0.0, minimum=0, below=1)
 
     def _check_together(self):
-        if not self.files:
-            raise ConfigurationError("files must name a file, got none")
-        if "" in self.files or "" in self.fields or self.group == "":
-            raise ConfigurationError(
-                "files, fields and group must be names that are not empty, got "
-                f"files={self.files}, fields={self.fields}, group={self.group!r}"
-            )
+        refuse(
+            not self.files,
+            "files must name a file, got none",
+        )
+        refuse(
+            "" in self.files or "" in self.fields or self.group == "",
+            "files, fields and group must be names that are not empty, got "
+            f"files={self.files}, fields={self.fields}, group={self.group!r}",
+        )
 
     def paths(self) -> list[str]:
         """The files, patterns resolved, each once.
@@ -99,15 +101,17 @@ def read_corpus(
         ('床前明月光',)
     """
     sources = [sources] if isinstance(sources, CorpusSource) else sources
-    if not sources:
-        raise ConfigurationError("a corpus needs a source, got none")
+    refuse(
+        not sources,
+        "a corpus needs a source, got none",
+    )
     check_choice("part", part, PARTS)
     if part == "held_out":
         sources = [source for source in sources if source.holdout]
-        if not sources:
-            raise ConfigurationError(
-                "part='held_out' needs a source with a holdout above 0, got none"
-            )
+        refuse(
+            not sources,
+            "part='held_out' needs a source with a holdout above 0, got none",
+        )
     # The files are found, and refused, before the first record is read.
     files = [(path, source) for source in sources for path in source.paths()]
     parts = [

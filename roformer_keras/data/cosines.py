@@ -7,7 +7,7 @@ import numpy as np
 
 from roformer_keras.checks import check_iterable
 from roformer_keras.data.texts import as_texts
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 
 
 def pair_cosines(
@@ -28,10 +28,10 @@ def pair_cosines(
     """
     if isinstance(first, str) and isinstance(second, str):
         return float(pair_cosines(encode, [first], [second])[0])
-    if isinstance(first, str) or isinstance(second, str):
-        raise ConfigurationError(
-            "similarity takes two texts or two lists of texts, got one of each"
-        )
+    refuse(
+        isinstance(first, str) or isinstance(second, str),
+        "similarity takes two texts or two lists of texts, got one of each",
+    )
     check_iterable("texts to compare", first, "a text or a list of texts")
     check_iterable("texts to compare", second, "a text or a list of texts")
     first, second = list(first), list(second)

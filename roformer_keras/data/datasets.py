@@ -9,7 +9,7 @@ import numpy as np
 from roformer_keras.data.adapters import is_adapter
 from roformer_keras.data.batches import MappedDataset, NumberedBatches, TextBatches
 from roformer_keras.data.texts import as_texts, is_loader
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 
 
 def check_container(
@@ -34,18 +34,20 @@ def check_container(
         name = "a tf.data.Dataset"
     else:
         name = "a PyDataset" if isinstance(x, keras.utils.PyDataset) else "a generator"
-    if y is not None:
-        raise ConfigurationError(f"{name} holds its labels: leave y out")
-    if sample_weight is not None:
-        raise ConfigurationError(
-            f"{name} holds its weights: leave sample_weight out, and give triples of "
-            "texts, labels and weights"
-        )
-    if validation_split and (is_stream or is_ready(x)):
-        raise ConfigurationError(
-            f"the rows of {name} come batch by batch, and cannot be split: leave "
-            "validation_split out, and give validation_data"
-        )
+    refuse(
+        y is not None,
+        f"{name} holds its labels: leave y out",
+    )
+    refuse(
+        sample_weight is not None,
+        f"{name} holds its weights: leave sample_weight out, and give triples of "
+        "texts, labels and weights",
+    )
+    refuse(
+        validation_split and (is_stream or is_ready(x)),
+        f"the rows of {name} come batch by batch, and cannot be split: leave "
+        "validation_split out, and give validation_data",
+    )
 
 
 def is_ready(x) -> bool:
@@ -90,14 +92,16 @@ def labelled_texts(dataset):
     """Texts, labels and weights of a `tf.data.Dataset`, batched or not."""
     records: list = []
     for element in _elements(dataset):
-        if not isinstance(element, tuple) or len(element) not in (2, 3):
-            raise ConfigurationError(
-                "a dataset must give pairs of texts and labels, or triples with "
-                f"weights, got {type(element).__name__}"
-            )
+        refuse(
+            not isinstance(element, tuple) or len(element) not in (2, 3),
+            "a dataset must give pairs of texts and labels, or triples with "
+            f"weights, got {type(element).__name__}",
+        )
         records += _records(*element)
-    if not records:
-        raise ConfigurationError("a dataset must have an element, got none")
+    refuse(
+        not records,
+        "a dataset must have an element, got none",
+    )
     texts, labels, *weights = map(list, zip(*records, strict=True))
     return texts, labels, (weights or [None])[0]
 
@@ -136,9 +140,9 @@ def _elements(dataset):
     """The elements of a dataset that ends; those of TensorFlow as NumPy arrays."""
     if isinstance(dataset, keras.utils.PyDataset):
         return (dataset[number] for number in range(len(dataset)))
-    if int(dataset.cardinality()) == -1:
-        raise ConfigurationError(
-            "a dataset must end, and this one repeats for ever: leave repeat() out and "
-            "set epochs"
-        )
+    refuse(
+        int(dataset.cardinality()) == -1,
+        "a dataset must end, and this one repeats for ever: leave repeat() out and "
+        "set epochs",
+    )
     return dataset.as_numpy_iterator()

@@ -7,7 +7,7 @@ from typing import Any
 from roformer_keras.checks import check_choice, check_integer, check_number
 from roformer_keras.distributed.cluster import check_resources, worker_resources
 from roformer_keras.distributed.worker import ON_BAD_ROW, Worker
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.extras import import_extra
 from roformer_keras.verbs.embed import Embed, Similarity
 from roformer_keras.verbs.fill_mask import FillMask
@@ -230,12 +230,11 @@ def map_texts(
         ConfigurationError: Ray is not installed, an argument breaks its rule, or the
             workers take all logical CPUs of Ray, so that nothing is left to read with.
     """
-    if isinstance(verb, WritingVerb) and verb.seed is not None and not number_field:
-        raise ConfigurationError(
-            "a seed needs the numbers of the rows, or two batches would get the same "
-            "texts",
-            hint="name the column of the numbers with number_field=",
-        )
+    refuse(
+        isinstance(verb, WritingVerb) and verb.seed is not None and not number_field,
+        "a seed needs the numbers of the rows, or two batches would get the same texts",
+        hint="name the column of the numbers with number_field=",
+    )
     batch_rows = verb.piece_rows if batch_rows is None else batch_rows
     ray = import_extra("ray.data", "roformer_keras.distributed")
     check_integer("num_workers", num_workers, minimum=1)
@@ -245,10 +244,10 @@ def map_texts(
     check_choice("on_bad_row", on_bad_row, ON_BAD_ROW)
     fields = (fields,) if isinstance(fields, str) else tuple(fields)
     count = len(verb.fields)
-    if not fields or (count and len(fields) != count):
-        raise ConfigurationError(
-            f"fields must name {count or 'at least 1'} of the columns, got {fields!r}"
-        )
+    refuse(
+        not fields or (count and len(fields) != count),
+        f"fields must name {count or 'at least 1'} of the columns, got {fields!r}",
+    )
     # Reading and writing need one too.
     check_resources(num_workers, cpus_per_worker, gpus_per_worker, spare=1)
     return dataset.map_batches(

@@ -16,11 +16,11 @@ from roformer_keras.distributed.cluster import ray_of
 from roformer_keras.distributed.dataset import map_texts
 from roformer_keras.distributed.worker import ERROR, ON_BAD_ROW
 from roformer_keras.errors import (
-    ConfigurationError,
     OutputError,
     ProcessError,
     RoFormerError,
     SourceError,
+    refuse,
 )
 from roformer_keras.extras import import_extra
 from roformer_keras.hub.catalog import resolve
@@ -58,11 +58,11 @@ class RayOptions(Settings):
     on_bad_row: str = choice("report", choices=ON_BAD_ROW)
 
     def _check_together(self):
-        if self.gpus_per_worker > 1 and self.gpus_per_worker % 1:
-            raise ConfigurationError(
-                "gpus_per_worker must be a whole number, or a part of one GPU, got "
-                f"{self.gpus_per_worker:g}"
-            )
+        refuse(
+            self.gpus_per_worker > 1 and self.gpus_per_worker % 1,
+            "gpus_per_worker must be a whole number, or a part of one GPU, got "
+            f"{self.gpus_per_worker:g}",
+        )
 
 
 def answer_files(

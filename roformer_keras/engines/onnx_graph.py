@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.extras import import_extra
 
 # In earlier opsets ONNX Runtime does not multiply with the integers of a table, and its
@@ -223,12 +223,11 @@ class OnnxGraph:
     def _constant(self, array):
         array = np.ascontiguousarray(array).reshape(np.shape(array))
         self._bytes += array.nbytes
-        if self._bytes > _MAX_BYTES:
-            raise ConfigurationError(
-                "an ONNX file holds up to 2 GiB, and the weights of this model take "
-                "more",
-                hint="use OpenVINO",
-            )
+        refuse(
+            self._bytes > _MAX_BYTES,
+            "an ONNX file holds up to 2 GiB, and the weights of this model take more",
+            hint="use OpenVINO",
+        )
         tensor = self._onnx.numpy_helper.from_array(array, self._new_name())
         self._model.graph.initializer.append(tensor)
         return tensor.name

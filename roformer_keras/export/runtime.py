@@ -17,7 +17,7 @@ from roformer_keras.checks import (
 from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.data.vectors import embed_rows
 from roformer_keras.engines.programs import OpenVINOProgram
-from roformer_keras.errors import ConfigurationError, Hint, errors_at
+from roformer_keras.errors import ConfigurationError, Hint, errors_at, refuse
 from roformer_keras.extras import import_extra
 from roformer_keras.io.export_file import (
     check_types,
@@ -83,11 +83,11 @@ def load_exported(
     path = Path(folder) / FORMATS[format][0]
     if not path.exists() and has_export(folder):
         other = parse_export(folder).get("format")
-        if isinstance(other, str) and other != format:
-            raise ConfigurationError(
-                f"{folder} is an export of the format {other!r}, got {format!r}",
-                hint=Hint("load it with {format}", format=other),
-            )
+        refuse(
+            isinstance(other, str) and other != format,
+            f"{folder} is an export of the format {other!r}, got {format!r}",
+            hint=Hint("load it with {format}", format=other),
+        )
     with readable_network(path):
         run = _load(str(path), format, bfloat16)
 
@@ -123,11 +123,11 @@ def check_runtime(version: str) -> None:
             1.24.1.
     """
     numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
-    if numbers < _FIRST_ONNXRUNTIME:
-        raise ConfigurationError(
-            "ONNX Runtime must be 1.24.1 or later, which reads no files outside of the "
-            f"folder, got {version}; run: pip install 'onnxruntime>=1.24.1'"
-        )
+    refuse(
+        numbers < _FIRST_ONNXRUNTIME,
+        "ONNX Runtime must be 1.24.1 or later, which reads no files outside of the "
+        f"folder, got {version}; run: pip install 'onnxruntime>=1.24.1'",
+    )
 
 
 def _load(path, format, bfloat16):

@@ -15,6 +15,7 @@ from roformer_keras.errors import (
     SourceError,
     errors_at,
     printable,
+    refuse,
 )
 from roformer_keras.io.json_file import parse_json
 from roformer_keras.io.sources import EXPORT
@@ -33,10 +34,10 @@ def check_options(
     format: str, int8: bool, calibration_texts: Any, generator: bool = False
 ) -> None:
     """Raises ConfigurationError for options of an export that do not go together."""
-    if generator and (not isinstance(format, str) or format != "openvino"):
-        raise ConfigurationError(
-            f"a model that writes is exported to the format 'openvino', got {format!r}"
-        )
+    refuse(
+        generator and (not isinstance(format, str) or format != "openvino"),
+        f"a model that writes is exported to the format 'openvino', got {format!r}",
+    )
     if generator:
         if isinstance(calibration_texts, Sized) and not len(calibration_texts):
             return
@@ -50,28 +51,26 @@ def check_options(
             f"int8 is for the formats {' and '.join(map(repr, _OF_INTEGERS))}, got "
             f"{format!r}"
         )
-    if (
+    refuse(
         isinstance(calibration_texts, str)
         or not isinstance(calibration_texts, Sequence)
-        or not all(isinstance(text, str) for text in calibration_texts)
-    ):
-        raise ConfigurationError(
-            f"calibration_texts must be a list of str, got {calibration_texts!r:.80}"
-        )
+        or not all(isinstance(text, str) for text in calibration_texts),
+        f"calibration_texts must be a list of str, got {calibration_texts!r:.80}",
+    )
     calibrates = int8 and format == "openvino"
-    if calibration_texts and not calibrates:
-        raise ConfigurationError(
-            "texts to calibrate with are for int8 and the format 'openvino' alone, got "
-            f"{format!r} {'with' if int8 else 'without'} int8",
-            hint=Hint("leave out {calibration_texts}"),
-        )
+    refuse(
+        calibration_texts and not calibrates,
+        "texts to calibrate with are for int8 and the format 'openvino' alone, got "
+        f"{format!r} {'with' if int8 else 'without'} int8",
+        hint=Hint("leave out {calibration_texts}"),
+    )
     count = len(set(filter(str.strip, calibration_texts)))
-    if calibrates and count < _MIN_TEXTS:
-        raise ConfigurationError(
-            f"int8 in OpenVINO is calibrated with at least {_MIN_TEXTS} different "
-            f"texts like those to serve, got {count}",
-            hint=Hint("give about 100 with {calibration_texts}"),
-        )
+    refuse(
+        calibrates and count < _MIN_TEXTS,
+        f"int8 in OpenVINO is calibrated with at least {_MIN_TEXTS} different "
+        f"texts like those to serve, got {count}",
+        hint=Hint("give about 100 with {calibration_texts}"),
+    )
 
 
 def has_export(folder: str | os.PathLike) -> bool:
@@ -135,11 +134,11 @@ def check_types(content: dict, fields: Mapping[str, type], label: object) -> Non
     """Raises ConfigurationError unless an object has these fields, of these types."""
     for name, kind in fields.items():
         # True and False are no integers here.
-        if type(value := content.get(name)) is not kind:
-            raise ConfigurationError(
-                f"{label} must have the field {name!r} of type {kind.__name__}, got "
-                f"{value!r:.80}: export the model again"
-            )
+        refuse(
+            type(value := content.get(name)) is not kind,
+            f"{label} must have the field {name!r} of type {kind.__name__}, got "
+            f"{value!r:.80}: export the model again",
+        )
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.layers import long_attention
 from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.layers.long_attention import may_be_long
@@ -52,16 +52,20 @@ class ProjectedAttention(ConfiguredLayer):
         super().__init__(autocast=False, **kwargs)
         key_dim = head_dim if key_dim is None else key_dim
         for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
-            if value < 1:
-                raise ConfigurationError(f"{name} must be at least 1, got {value!r}")
-        if key_dim < 1 or (rotary and key_dim % 2):
-            raise ConfigurationError(
-                "key_dim must be even, because RoPE turns features in pairs; "
-                f"got {key_dim!r}"
+            refuse(
+                value < 1,
+                f"{name} must be at least 1, got {value!r}",
             )
+        refuse(
+            key_dim < 1 or (rotary and key_dim % 2),
+            "key_dim must be even, because RoPE turns features in pairs; "
+            f"got {key_dim!r}",
+        )
         check_layout(layout)
-        if not base > 0:
-            raise ConfigurationError(f"base must be above 0, got {base!r}")
+        refuse(
+            not base > 0,
+            f"base must be above 0, got {base!r}",
+        )
         self.supports_masking = True
         self.num_heads = num_heads
         self.head_dim = head_dim
@@ -394,8 +398,10 @@ class CrossAttention(ProjectedAttention):
 
 
 def _weights_dropout(rate, policy):
-    if not 0 <= rate < 1:
-        raise ConfigurationError(f"dropout must be in [0, 1), got {rate!r}")
+    refuse(
+        not 0 <= rate < 1,
+        f"dropout must be in [0, 1), got {rate!r}",
+    )
     return keras.layers.Dropout(rate, dtype=policy, name="attention_dropout")
 
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.layers.norms import activation_from_name
 from roformer_keras.layers.projection import Projection
@@ -51,10 +51,10 @@ class FeedForward(ConfiguredLayer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if intermediate_dim < 1:
-            raise ConfigurationError(
-                f"intermediate_dim must be at least 1, got {intermediate_dim!r}"
-            )
+        refuse(
+            intermediate_dim < 1,
+            f"intermediate_dim must be at least 1, got {intermediate_dim!r}",
+        )
         self.supports_masking = True
         self.intermediate_dim = intermediate_dim
         self.activation = activation

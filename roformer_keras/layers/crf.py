@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.types import Shape, TensorLike
 
@@ -75,11 +75,11 @@ class ConditionalRandomField(ConfiguredLayer):
     ):
         # Scores that come in float32 stay so.
         super().__init__(autocast=False, **kwargs)
-        if not learning_rate_multiplier > 0:
-            raise ConfigurationError(
-                "learning_rate_multiplier must be above 0, got "
-                f"{learning_rate_multiplier!r}"
-            )
+        refuse(
+            not learning_rate_multiplier > 0,
+            "learning_rate_multiplier must be above 0, got "
+            f"{learning_rate_multiplier!r}",
+        )
         self.learning_rate_multiplier = learning_rate_multiplier
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 

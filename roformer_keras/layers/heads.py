@@ -6,7 +6,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.layers.norms import LayerNorm, activation_from_name
 from roformer_keras.types import Shape, TensorLike
@@ -71,8 +71,10 @@ class MaskedLMHead(ConfiguredLayer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if conditional and not transform:
-            raise ConfigurationError("a head without a transform takes no condition")
+        refuse(
+            conditional and not transform,
+            "a head without a transform takes no condition",
+        )
         self.token_embedding = token_embedding
         self.tie_word_embeddings = tie_word_embeddings
         self.output_embedding = None

@@ -15,7 +15,7 @@ from keras import ops
 
 from roformer_keras.checks import check_choice, check_integer, is_integer
 from roformer_keras.config import PERFORMERS
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.layers.attention import ProjectedAttention
 from roformer_keras.types import TensorLike
 
@@ -238,11 +238,11 @@ class LinearRoPEAttention(ProjectedAttention):
         self.causal = causal
         self.num_features = _DEFAULT_FEATURES if num_features is None else num_features
         count = self.num_features
-        if not is_integer(count) or count < 2 or count % 2:
-            raise ConfigurationError(
-                "num_features must be even, because RoPE turns features in pairs; got "
-                f"{num_features!r}"
-            )
+        refuse(
+            not is_integer(count) or count < 2 or count % 2,
+            "num_features must be even, because RoPE turns features in pairs; got "
+            f"{num_features!r}",
+        )
         self._draw(seed)
 
     def _draw(self, seed):
@@ -281,16 +281,16 @@ class LinearRoPEAttention(ProjectedAttention):
             ("return_scores", return_scores),
             ("context", len(context) > 0),
         ):
-            if is_given:
-                raise ConfigurationError(
-                    f"linear attention has no scores of pairs of tokens, got {name}: "
-                    "leave it out, or take a RoPEAttention (attention_type='softmax')"
-                )
-        if cache is not None and not self.causal:
-            raise ConfigurationError(
-                "a cache needs causal=True: where tokens see later ones, sums over the "
-                "earlier ones are not enough"
+            refuse(
+                is_given,
+                f"linear attention has no scores of pairs of tokens, got {name}: "
+                "leave it out, or take a RoPEAttention (attention_type='softmax')",
             )
+        refuse(
+            cache is not None and not self.causal,
+            "a cache needs causal=True: where tokens see later ones, sums over the "
+            "earlier ones are not enough",
+        )
         query, key, value = (ops.cast(part, "float32") for part in self._heads(x))
         weighting: tuple[TensorLike, TensorLike]
         normalising: tuple[TensorLike, TensorLike]

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.types import TensorLike
 
@@ -130,10 +130,10 @@ class AttentionMask(ConfiguredLayer):
         self, pattern: str = "bidirectional", pad_segments: bool = False, **kwargs: Any
     ):
         super().__init__(**kwargs)
-        if pattern not in ("bidirectional", "causal", "unilm"):
-            raise ConfigurationError(
-                f"pattern must be 'bidirectional', 'causal' or 'unilm', got {pattern!r}"
-            )
+        refuse(
+            pattern not in ("bidirectional", "causal", "unilm"),
+            f"pattern must be 'bidirectional', 'causal' or 'unilm', got {pattern!r}",
+        )
         self.pattern = pattern
         self.pad_segments = pad_segments
 

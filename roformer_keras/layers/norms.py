@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.layers.fused import (
     computes_gelu,
@@ -78,8 +78,10 @@ def _precise_type(layer):
 
 
 def _check_epsilon(epsilon):
-    if not epsilon > 0:
-        raise ConfigurationError(f"epsilon must be above 0, got {epsilon!r}")
+    refuse(
+        not epsilon > 0,
+        f"epsilon must be above 0, got {epsilon!r}",
+    )
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.layers.position import apply_rotary, rotary_table
 from roformer_keras.types import Shape, TensorLike
@@ -33,13 +33,15 @@ class _SpanScores(ConfiguredLayer):
     ):
         super().__init__(**kwargs)
         for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
-            if value < 1:
-                raise ConfigurationError(f"{name} must be at least 1, got {value!r}")
-        if use_rotary and head_dim % 2:
-            raise ConfigurationError(
-                "head_dim must be even with use_rotary, because RoPE turns features "
-                f"in pairs; got {head_dim!r}"
+            refuse(
+                value < 1,
+                f"{name} must be at least 1, got {value!r}",
             )
+        refuse(
+            use_rotary and head_dim % 2,
+            "head_dim must be even with use_rotary, because RoPE turns features "
+            f"in pairs; got {head_dim!r}",
+        )
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.use_rotary = use_rotary

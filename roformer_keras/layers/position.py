@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.types import TensorLike
 
@@ -18,12 +18,14 @@ _MOST_SWAPPED = 64
 
 def _frequencies(dim, base):
     """`base ** (-2i / dim)` for each pair i: float32 `(dim / 2,)`."""
-    if dim % 2 or dim < 2:
-        raise ConfigurationError(
-            f"the number of features must be even to form pairs, got {dim}"
-        )
-    if not base > 0:
-        raise ConfigurationError(f"base must be above 0, got {base!r}")
+    refuse(
+        dim % 2 or dim < 2,
+        f"the number of features must be even to form pairs, got {dim}",
+    )
+    refuse(
+        not base > 0,
+        f"base must be above 0, got {base!r}",
+    )
     return (float(base) ** (-np.arange(0, dim, 2, dtype="float64") / dim)).astype(
         "float32"
     )

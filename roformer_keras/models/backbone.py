@@ -8,7 +8,7 @@ from keras import ops
 
 from roformer_keras.config import PERFORMERS, RoFormerConfig, config_from
 from roformer_keras.engines.known import check_methods
-from roformer_keras.errors import ConfigurationError, Hint
+from roformer_keras.errors import Hint, refuse
 from roformer_keras.fast_model import FastModel, refuse_quantized
 from roformer_keras.layers import (
     AttentionMask,
@@ -272,11 +272,11 @@ class RoFormerBackbone(PresetModel):
         Raises:
             ConfigurationError: `seed` breaks its rule, or there are no such features.
         """
-        if self.config.attention_type not in PERFORMERS:
-            raise ConfigurationError(
-                "random features are those of attention_type='performer' and "
-                f"'rotary_performer', got {self.config.attention_type!r}"
-            )
+        refuse(
+            self.config.attention_type not in PERFORMERS,
+            "random features are those of attention_type='performer' and "
+            f"'rotary_performer', got {self.config.attention_type!r}",
+        )
         self.config = self.config.replace(performer_seed=seed)
         for i, block in enumerate(self.transformer_layers):
             block.attention.redraw(_layer_seed(self.config, i))
@@ -331,11 +331,11 @@ def check_step(backbone: RoFormerBackbone) -> None:
         mask.pattern == config.attention
         and mask.pad_segments == config.shared_segment_embeddings
     )
-    if not (in_order == blocks and has_parts and has_mapping and is_as_configured):
-        raise ConfigurationError(
-            f"the layers of {backbone.name} must be those of its graph, got others",
-            hint=Hint("use {engine:'keras'}; or make a new model with these layers"),
-        )
+    refuse(
+        not (in_order == blocks and has_parts and has_mapping and is_as_configured),
+        f"the layers of {backbone.name} must be those of its graph, got others",
+        hint=Hint("use {engine:'keras'}; or make a new model with these layers"),
+    )
 
 
 def _make_inputs(config):

@@ -7,7 +7,7 @@ import numpy as np
 from roformer_keras.data.cosines import unit_rows
 from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.data.vectors import embed_rows
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.inference import run_model
 from roformer_keras.text.matching import check_match
 from roformer_keras.types import Engine, Texts, Verbose
@@ -50,14 +50,14 @@ def embed(
     """
     check_match(model, tokenizer)
     backbone = getattr(model, "backbone", model)
-    if backbone.config.attention == "causal":
-        raise ConfigurationError(
-            "the first position gives the vector of a text, and sees nothing of the "
-            "text in a model with attention='causal'",
-            hint="load a RoFormerBackbone with attention='bidirectional'; for a "
-            "command, first write a bidirectional preset by `convert --model "
-            "RoFormerMaskedLM`",
-        )
+    refuse(
+        backbone.config.attention == "causal",
+        "the first position gives the vector of a text, and sees nothing of the "
+        "text in a model with attention='causal'",
+        hint="load a RoFormerBackbone with attention='bidirectional'; for a "
+        "command, first write a bidirectional preset by `convert --model "
+        "RoFormerMaskedLM`",
+    )
 
     def vectors_of(inputs):
         outputs = run_model(backbone, inputs, engine or model._engine)

@@ -8,7 +8,7 @@ import numpy as np
 
 from roformer_keras.checks import check_integer, check_iterable
 from roformer_keras.data.rows import TOKENS_PER_BATCH, by_length, padded
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 from roformer_keras.inference import run_model
 from roformer_keras.text.matching import check_match
 from roformer_keras.types import Engine
@@ -46,19 +46,21 @@ def fill_mask(
             model gives no logits.
     """
     check_match(model, tokenizer)
-    if getattr(model, "output_activation", "no head") is not None:
-        raise ConfigurationError(
-            "a model to fill masks must give logits: load a RoFormerMaskedLM with "
-            "output_activation=None"
-        )
+    refuse(
+        getattr(model, "output_activation", "no head") is not None,
+        "a model to fill masks must give logits: load a RoFormerMaskedLM with "
+        "output_activation=None",
+    )
     check_integer("top_k", top_k, minimum=1, maximum=tokenizer.vocabulary_size)
     if isinstance(texts, str):
         return fill_mask(model, tokenizer, [texts], top_k, engine=engine)[0]
     check_iterable("texts", texts, "a text or a list of texts")
     rows = [tokenizer.encode(text, keep_mask=True)[0] for text in texts]
     for text, row in zip(texts, rows, strict=True):
-        if tokenizer.mask_id not in row:
-            raise ConfigurationError(f"a text to fill must hold [MASK], got {text!r}")
+        refuse(
+            tokenizer.mask_id not in row,
+            f"a text to fill must hold [MASK], got {text!r}",
+        )
     found: list[list[list[MaskCandidate]]] = [[] for _ in rows]
     for batch in by_length([len(row) for row in rows], batch_tokens):
         inputs = padded([rows[i] for i in batch])

@@ -3,7 +3,7 @@
 import numpy as np
 
 from roformer_keras.checks import check_iterable, is_integer
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 
 
 class KeptTokens:
@@ -30,8 +30,10 @@ class KeptTokens:
             _check_ids("compound_tokens", ids, count)
             self.compounds.append((ids, weights))
         self.count = count + len(self.compounds)
-        if self.count == 0:
-            raise ConfigurationError("keep_tokens must name at least one token")
+        refuse(
+            self.count == 0,
+            "keep_tokens must name at least one token",
+        )
 
     def rows_of(self, table: np.ndarray) -> np.ndarray:
         """`(vocabulary, ...)` to `(count, ...)`."""

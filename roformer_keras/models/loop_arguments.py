@@ -14,7 +14,7 @@ from roformer_keras.checks import (
     check_names,
     is_integer,
 )
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 
 _Method = TypeVar("_Method", bound=Callable)
 # Keras chooses a function for these names by the shapes of labels and outputs.
@@ -48,8 +48,10 @@ def checks_arguments(method: _Method) -> _Method:
 
 def _check_verbose(name, value):
     is_known = is_integer(value) or isinstance(value, bool | str)
-    if not is_known or value not in ("auto", 0, 1, 2):
-        raise ConfigurationError(f"{name} must be 'auto', 0, 1 or 2, got {value!r:.80}")
+    refuse(
+        not is_known or value not in ("auto", 0, 1, 2),
+        f"{name} must be 'auto', 0, 1 or 2, got {value!r:.80}",
+    )
 
 
 def _check_callbacks(name, value):

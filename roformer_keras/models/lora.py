@@ -31,11 +31,7 @@ from roformer_keras.checks import (
     check_number,
     check_path,
 )
-from roformer_keras.errors import (
-    CheckpointError,
-    ConfigurationError,
-    errors_at,
-)
+from roformer_keras.errors import CheckpointError, ConfigurationError, errors_at, refuse
 from roformer_keras.fast_model import refuse_quantized
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.blob import Blob, unreadable
@@ -173,14 +169,14 @@ def _check_lora(model, rank, alpha, targets):
     check_integer("rank", rank, 1, backbone.config.hidden_dim)
     if alpha is not None:
         check_number("alpha", alpha, above=0)
-    if _lora_layers(backbone):
-        raise ConfigurationError(
-            "LoRA is enabled already: call model.merge_lora(), then enable it again"
-        )
-    if not any(block.trainable for block in backbone.transformer_layers):
-        raise ConfigurationError(
-            "LoRA has nothing to train in frozen blocks: call model.unfreeze() first"
-        )
+    refuse(
+        _lora_layers(backbone),
+        "LoRA is enabled already: call model.merge_lora(), then enable it again",
+    )
+    refuse(
+        not any(block.trainable for block in backbone.transformer_layers),
+        "LoRA has nothing to train in frozen blocks: call model.unfreeze() first",
+    )
     return targets
 
 
@@ -194,10 +190,10 @@ def merge_lora(model: Any) -> int:
     """
     backbone = backbone_of(model)
     layers = _lora_layers(backbone)
-    if not layers:
-        raise ConfigurationError(
-            "there is no LoRA to merge: model.enable_lora(rank) enables it"
-        )
+    refuse(
+        not layers,
+        "there is no LoRA to merge: model.enable_lora(rank) enables it",
+    )
     with _changes(model):
         for layer in layers:
             layer.merge_lora()
@@ -305,24 +301,24 @@ def load_lora(model: Any, path: str | os.PathLike) -> int:
 
 def _read_adapter(label):
     """The description in an adapter, and its arrays by name."""
-    if os.path.isdir(label):
-        raise ConfigurationError(
-            f"an adapter must be a file that save_lora wrote, got the folder {label}",
-            hint="merge an adapter of PEFT by its merge_and_unload, then convert the "
-            "model; load a folder of version 0.1 with that version, and merge_lora",
-        )
+    refuse(
+        os.path.isdir(label),
+        f"an adapter must be a file that save_lora wrote, got the folder {label}",
+        hint="merge an adapter of PEFT by its merge_and_unload, then convert the "
+        "model; load a folder of version 0.1 with that version, and merge_lora",
+    )
     with contextlib.ExitStack() as stack:
         try:
             blob = Blob.of_file(Path(label))
         except OSError as error:
             raise unreadable(label, error) from error
         stored, metadata = open_safetensors(blob, stack)
-        if "roformer_keras" not in metadata:
-            raise ConfigurationError(
-                f"{label} must be an adapter that save_lora wrote, got other tensors",
-                hint="merge an adapter of PEFT by its merge_and_unload, then convert "
-                "the model",
-            )
+        refuse(
+            "roformer_keras" not in metadata,
+            f"{label} must be an adapter that save_lora wrote, got other tensors",
+            hint="merge an adapter of PEFT by its merge_and_unload, then convert "
+            "the model",
+        )
         content = parse_json(metadata["roformer_keras"], label)
         with errors_at(label):
             check_instance("the description of an adapter", content, dict)

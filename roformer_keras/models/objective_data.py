@@ -16,7 +16,7 @@ from roformer_keras.data.examples import EpochItems, ItemList
 from roformer_keras.data.loader import batch_maker, items_of
 from roformer_keras.data.rows import draw_validation
 from roformer_keras.data.texts import as_texts
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.models.text_data import TextReader
 from roformer_keras.objectives import OBJECTIVES
 
@@ -103,11 +103,11 @@ class ObjectiveReader(TextReader):
         return data
 
     def _data(self, x, y, sample_weight, class_weight):
-        if sample_weight is not None or class_weight is not None:
-            raise ConfigurationError(
-                "texts without labels have no weights and no classes: leave "
-                "sample_weight and class_weight out"
-            )
+        refuse(
+            sample_weight is not None or class_weight is not None,
+            "texts without labels have no weights and no classes: leave "
+            "sample_weight and class_weight out",
+        )
         max_length = self.options.get("max_length", 128)
         check_integer("max_length", max_length, minimum=4)
         kind = OBJECTIVES[self.model.objective_name]
@@ -135,8 +135,10 @@ def _items(objective, x, y=None):
     encode = objective.encoder(objective.rows.tokenizer, objective.rows.length)
     records = as_texts(x if y is None else (x, y), fields)
     items = ItemList(item for record in records for item in encode(record))
-    if not items:
-        raise ConfigurationError("texts must have tokens, got none")
+    refuse(
+        not items,
+        "texts must have tokens, got none",
+    )
     return items
 
 
@@ -156,8 +158,8 @@ def _texts_of_dataset(dataset, fields):
 
 def _refuse_iterator(x):
     """Raises ConfigurationError for an iterator of texts."""
-    if isinstance(x, Iterator):
-        raise ConfigurationError(
-            f"texts must be a list or another container, got a {type(x).__name__}, "
-            "which ends after one epoch: give list(...) of it"
-        )
+    refuse(
+        isinstance(x, Iterator),
+        f"texts must be a list or another container, got a {type(x).__name__}, "
+        "which ends after one epoch: give list(...) of it",
+    )

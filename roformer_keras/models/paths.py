@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import keras
 
 from roformer_keras import quirks
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 
 
 def weights_by_path(model: keras.Layer) -> dict[str, keras.Variable]:
@@ -81,9 +81,9 @@ def argument_names(cls: type) -> list[str]:
 def backbone_of(model):
     """The backbone of a model, or the model if it is one."""
     backbone = getattr(model, "backbone", model)
-    if not hasattr(backbone, "transformer_layers"):
-        raise ConfigurationError(
-            "the model must be a RoFormerBackbone or have one as its backbone, got "
-            f"{type(model).__name__}"
-        )
+    refuse(
+        not hasattr(backbone, "transformer_layers"),
+        "the model must be a RoFormerBackbone or have one as its backbone, got "
+        f"{type(model).__name__}",
+    )
     return backbone

@@ -14,7 +14,7 @@ from roformer_keras.data.datasets import check_container, is_ready, labelled_tex
 from roformer_keras.data.rows import draw_validation
 from roformer_keras.data.tables import is_table
 from roformer_keras.data.texts import refuse_loader
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,11 +160,11 @@ class TextReader:
         return data
 
     def _tokenized(self, batch, is_training):
-        if not isinstance(batch, tuple) or len(batch) not in (2, 3):
-            raise ConfigurationError(
-                "a generator must give pairs of texts and labels, or triples with "
-                f"weights, got {type(batch).__name__}"
-            )
+        refuse(
+            not isinstance(batch, tuple) or len(batch) not in (2, 3),
+            "a generator must give pairs of texts and labels, or triples with "
+            f"weights, got {type(batch).__name__}",
+        )
         x, y, *weights = batch
         if not isinstance(x, dict):
             data = self.read(x, y, weights[0] if weights else None, is_training)
@@ -201,11 +201,11 @@ class TextReader:
 
     def refuse_copies(self) -> None:
         """Raises ConfigurationError if rows of ids would have to come twice."""
-        if self.copies > 1:
-            raise ConfigurationError(
-                "r_drop computes each row twice, which needs texts: give texts instead "
-                "of ids, or set r_drop to 0"
-            )
+        refuse(
+            self.copies > 1,
+            "r_drop computes each row twice, which needs texts: give texts instead "
+            "of ids, or set r_drop to 0",
+        )
 
     def weights_by_number(self) -> dict[int, float] | None:
         """Weights of classes as Keras takes them."""

@@ -23,6 +23,7 @@ from roformer_keras.errors import (
     ConfigurationError,
     SourceError,
     errors_at,
+    refuse,
 )
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import one_line, replacing
@@ -274,11 +275,11 @@ def encoder_of(model: Any, max_length: int | None = None) -> Callable[[list[str]
         options = {"verbose": 0} | ({"max_length": max_length} if max_length else {})
         return lambda texts: model.encode(texts, **options)
     # A network is a function of ids, not of texts.
-    if not callable(model) or hasattr(model, "compute_output_shape"):
-        raise ConfigurationError(
-            "an index needs a model that encodes texts, such as RoFormerSim, got "
-            f"{type(model).__name__}"
-        )
+    refuse(
+        not callable(model) or hasattr(model, "compute_output_shape"),
+        "an index needs a model that encodes texts, such as RoFormerSim, got "
+        f"{type(model).__name__}",
+    )
     return model
 
 

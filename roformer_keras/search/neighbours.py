@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roformer_keras.checks import check_integer, check_number
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.extras import import_extra, is_installed
 
 # Cosines that NumPy computes at a time, 16 MiB of them; vectors of a corpus that are
@@ -262,8 +262,10 @@ def unit_vectors(what: str, vectors: Any) -> np.ndarray:
 def vector_lengths(what: str, vectors: np.ndarray) -> np.ndarray:
     """The length of each vector, or a tiny number; all must be finite."""
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-    if not np.isfinite(lengths).all():
-        raise ConfigurationError(f"{what} must be finite, got nan or infinity")
+    refuse(
+        not np.isfinite(lengths).all(),
+        f"{what} must be finite, got nan or infinity",
+    )
     return np.maximum(lengths, np.finfo("float32").tiny)
 
 
@@ -276,8 +278,8 @@ def _vectors(what, vectors):
             raise ConfigurationError(
                 f"{what} must be vectors of numbers, got {type(vectors).__name__}"
             ) from error
-    if vectors.ndim != 2 or not vectors.shape[1]:
-        raise ConfigurationError(
-            f"{what} must be of the shape (texts, dim), got {vectors.shape}"
-        )
+    refuse(
+        vectors.ndim != 2 or not vectors.shape[1],
+        f"{what} must be of the shape (texts, dim), got {vectors.shape}",
+    )
     return vectors

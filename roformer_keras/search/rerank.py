@@ -8,7 +8,7 @@ import numpy as np
 from roformer_keras.checks import check_integer
 from roformer_keras.data.cosines import pair_cosines
 from roformer_keras.data.texts import check_list
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 
 
 def rerank(
@@ -65,19 +65,19 @@ def scorer_of(model: Any, label: Any = None) -> Callable[..., np.ndarray]:
     Raises:
         ConfigurationError: as in `rerank`.
     """
-    if label is not None and not hasattr(model, "classify"):
-        raise ConfigurationError(
-            f"label is for classifiers, got a {type(model).__name__}"
-        )
+    refuse(
+        label is not None and not hasattr(model, "classify"),
+        f"label is for classifiers, got a {type(model).__name__}",
+    )
     if hasattr(model, "encode"):
         return lambda pairs, **kwargs: pair_cosines(
             lambda texts: model.encode(texts, **kwargs), *zip(*pairs, strict=True)
         )
-    if not ranks_pairs(model):
-        raise ConfigurationError(
-            "texts are ranked by a classifier or a regressor of pairs, without "
-            f"multi_label, or by a model with vectors, got a {type(model).__name__}"
-        )
+    refuse(
+        not ranks_pairs(model),
+        "texts are ranked by a classifier or a regressor of pairs, without "
+        f"multi_label, or by a model with vectors, got a {type(model).__name__}",
+    )
     if hasattr(model, "regress"):
         return model.regress
     number = _class_number(model, label)

@@ -4,7 +4,7 @@ import dataclasses
 import os
 
 from roformer_keras.checks import integer
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.verbs.embed import VectorVerb
 from roformer_keras.verbs.sources import LoadedSource
 from roformer_keras.verbs.verb import LoadedVerb
@@ -37,8 +37,10 @@ class Search(VectorVerb):
         from roformer_keras.search.index import VectorIndex, read_record
         from roformer_keras.tasks.labels import rounded
 
-        if not self.index:
-            raise ConfigurationError("search needs the folder of an index")
+        refuse(
+            not self.index,
+            "search needs the folder of an index",
+        )
         if self.index not in loaded.kept:
             length = read_record(self.index)["max_length"]
             encode = dataclasses.replace(self, max_length=length).encoder(loaded)
@@ -97,11 +99,11 @@ class Rerank(VectorVerb):
 
         def check(row):
             if loaded.name in _PAIR_TASKS:
-                if ranks_pairs(loaded.model) and 2 not in loaded.tuned.answer_counts:
-                    raise ConfigurationError(
-                        f"{self.source} was trained on single texts; ranking needs a "
-                        "model of pairs, or one with vectors"
-                    )
+                refuse(
+                    ranks_pairs(loaded.model) and 2 not in loaded.tuned.answer_counts,
+                    f"{self.source} was trained on single texts; ranking needs a "
+                    "model of pairs, or one with vectors",
+                )
                 scorer_of(loaded.model, self.label)
             elif self.label is not None:
                 raise ConfigurationError("label is for classifiers of pairs")
