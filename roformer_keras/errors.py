@@ -140,19 +140,25 @@ class ConfigurationError(RoFormerError, ValueError):
 
 
 def refuse(
-    when: object, message: str, *, row: int | None = None, hint: str | None = None
+    when: object,
+    message: str,
+    *,
+    row: int | None = None,
+    hint: str | None = None,
+    error: type[RoFormerError] = ConfigurationError,
 ) -> None:
-    """Raises ConfigurationError if a rule is broken.
+    """Raises an error if a rule is broken.
 
     Args:
         when: what is true if the rule is broken.
         message, row, hint: as in `RoFormerError`.
+        error: class of the error.
 
     Raises:
-        ConfigurationError: `when` is true.
+        RoFormerError: `when` is true.
     """
     if when:
-        raise ConfigurationError(message, row=row, hint=hint)
+        raise error(message, row=row, hint=hint)
 
 
 class BackendError(ConfigurationError, ImportError):

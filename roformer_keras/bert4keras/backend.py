@@ -11,7 +11,7 @@ from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.bert4keras.keras2 import keras
 from roformer_keras.bert4keras.keras2_layers import join_masks
 from roformer_keras.bert4keras.keras2_models import model_of_loss
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.layers import (
     apply_rotary,
     erf_gelu,
@@ -72,10 +72,10 @@ def set_gelu(version: str) -> None:
     """
     global _gelu
     versions = {"erf": gelu_erf, "tanh": gelu_tanh}
-    if version.lower() not in versions:
-        raise ConfigurationError(
-            f"gelu version must be one of {', '.join(versions)}, got {version!r}"
-        )
+    refuse(
+        version.lower() not in versions,
+        f"gelu version must be one of {', '.join(versions)}, got {version!r}",
+    )
     _gelu = versions[version.lower()]
 
 

@@ -21,7 +21,7 @@ from keras import ops
 from roformer_keras.bert4keras.block_layers import FeedForward, MultiHeadAttention
 from roformer_keras.bert4keras.structured_layers import EfficientGlobalPointer
 from roformer_keras.conversion.reader import opened_bundle
-from roformer_keras.errors import CheckpointError, SourceError
+from roformer_keras.errors import CheckpointError, SourceError, refuse
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.blob import Blob
@@ -198,8 +198,11 @@ def _hdf5_layers(path: Path) -> list[tuple[str, list[np.ndarray]]]:
     layers = []
     with open_hdf5(blob) as file, hdf5_errors(blob.label):
         root = file.get("model_weights", file)
-        if _KERAS_2 not in root.attrs:
-            raise CheckpointError(f"{path} holds no weights of a model of Keras 2")
+        refuse(
+            _KERAS_2 not in root.attrs,
+            f"{path} holds no weights of a model of Keras 2",
+            error=CheckpointError,
+        )
         for name, group, names in hdf5_layers(blob, root):
             weights = [np.asarray(group[weight]) for weight in names]
             if weights:
@@ -224,9 +227,10 @@ def _object_layers(prefix: Path) -> list[tuple[str, dict[str, np.ndarray]]]:
             number, attribute = int(match[1]), match[2]
             name = names.get(key, ("", ""))[0].split("/")[0]
             layers.setdefault(number, (name, {}))[1][attribute] = reader.read(key)
-    if not layers:
-        raise CheckpointError(
-            f"{prefix} holds no model's layers: read a checkpoint of bert4keras with "
-            "load_weights_from_checkpoint"
-        )
+    refuse(
+        not layers,
+        f"{prefix} holds no model's layers: read a checkpoint of bert4keras with "
+        "load_weights_from_checkpoint",
+        error=CheckpointError,
+    )
     return [layers[number] for number in sorted(layers)]

@@ -214,11 +214,12 @@ def weights_to_read(
     """
     label, tensors = checkpoint.label, checkpoint.tensors
     kind, found_kind = _kind(config), _kind(checkpoint.config)
-    if kind != found_kind:
-        raise CheckpointError(
-            f"{label} holds {found_kind} weights, which do not fit a {kind} model: "
-            "leave model_type out, or give the checkpoint that you mean"
-        )
+    refuse(
+        kind != found_kind,
+        f"{label} holds {found_kind} weights, which do not fit a {kind} model: "
+        "leave model_type out, or give the checkpoint that you mean",
+        error=CheckpointError,
+    )
     if config.num_layers > len(tensors):
         # A table of them would never end.
         raise CheckpointError(

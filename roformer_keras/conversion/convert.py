@@ -189,11 +189,11 @@ def prepare(
     checkpoint = with_own_output(checkpoint, config)
     heads = model_heads(base, config)
     unmapped = [head for head in checkpoint.heads if head not in heads]
-    if unmapped:
-        raise ConfigurationError(
-            f"{checkpoint.label} has a head ({', '.join(unmapped)}) for which {model} "
-            "has no place: choose another model="
-        )
+    refuse(
+        unmapped,
+        f"{checkpoint.label} has a head ({', '.join(unmapped)}) for which {model} "
+        "has no place: choose another model=",
+    )
     written = [row.name for row in weights_to_read(checkpoint, config, heads, ignore)]
     task = [name for name in checkpoint.tensors if head_of(name) == "task"]
     left = checkpoint.tensors.keys() - {*checkpoint.unexpected, *written, *task}
@@ -276,11 +276,12 @@ def _check_only(folder: Path, format: str) -> None:
         and name.split("/")[0] not in modules
     )
     # The folder may be a large one that was named by mistake.
-    if few := sorted(itertools.islice(strangers, 3)):
-        raise OutputError(
-            f"{folder} holds files that are no part of a {format} ({', '.join(few)}), "
-            "and would be replaced whole: give another folder"
-        )
+    refuse(
+        (few := sorted(itertools.islice(strangers, 3))),
+        f"{folder} holds files that are no part of a {format} ({', '.join(few)}), "
+        "and would be replaced whole: give another folder",
+        error=OutputError,
+    )
 
 
 def _format_of(target: Path) -> str:

@@ -32,11 +32,7 @@ from roformer_keras.conversion.weights import (
     PYTORCH_DECODER_BIAS,
     task_rows,
 )
-from roformer_keras.errors import (
-    CheckpointError,
-    SourceError,
-    errors_at,
-)
+from roformer_keras.errors import CheckpointError, SourceError, errors_at, refuse
 from roformer_keras.io.archive import looks_like_zip
 from roformer_keras.io.blob import HDF5_MAGIC, HEAD_SIZE, Blob
 from roformer_keras.io.hdf5 import hdf5_datasets, open_hdf5
@@ -86,8 +82,11 @@ def own_tensors(
         full = f"roformer.{full}" if _BARE.match(full) else full
         full = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", full)
         full = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", full)
-        if full in found:
-            raise CheckpointError(f"{label} has two tensors for {full}: save it again")
+        refuse(
+            full in found,
+            f"{label} has two tensors for {full}: save it again",
+            error=CheckpointError,
+        )
         found[full] = tensor
     for name in _BUFFERS:
         found.pop(name, None)
@@ -95,11 +94,12 @@ def own_tensors(
     if positions is not None:
         _check_positions(positions, label)
     if not is_tied:
-        if PYTORCH_BIAS in found and PYTORCH_DECODER not in found:
-            raise CheckpointError(
-                f"{label} lacks {PYTORCH_DECODER}, which tie_word_embeddings=false "
-                "asks for: save the model again"
-            )
+        refuse(
+            PYTORCH_BIAS in found and PYTORCH_DECODER not in found,
+            f"{label} lacks {PYTORCH_DECODER}, which tie_word_embeddings=false "
+            "asks for: save the model again",
+            error=CheckpointError,
+        )
         if PYTORCH_DECODER_BIAS in found:
             # The one that Transformers adds.
             found[PYTORCH_BIAS] = found.pop(PYTORCH_DECODER_BIAS)
@@ -197,13 +197,12 @@ def open_weights(files: SourceFiles, stack: ExitStack) -> dict[str, Tensor]:
         return _open_file(files.parts["weights"], stack)
     blob = files.parts["index"]
     index = read_json(blob).get("weight_map")
-    if not isinstance(index, dict) or not all(
-        isinstance(name, str) for name in index.values()
-    ):
-        raise CheckpointError(
-            f"{blob.label} must have a weight_map from tensors to files: download it "
-            "again"
-        )
+    refuse(
+        not isinstance(index, dict)
+        or not all(isinstance(name, str) for name in index.values()),
+        f"{blob.label} must have a weight_map from tensors to files: download it again",
+        error=CheckpointError,
+    )
     check_names(index, blob.label)
     tensors: dict[str, Tensor] = {}
     listed_in: dict[str, set[str]] = {}

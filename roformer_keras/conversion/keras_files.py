@@ -50,11 +50,12 @@ def _by_dataset(format, tensors, **options):
 def open_keras_weights(label: str, tensors: dict[str, Tensor]) -> Found:
     """`save_weights` of a model of this package: only the configuration is missing."""
     by_name = _by_dataset("keras_weights", tensors)
-    if all(key != _KERAS_EMBEDDING for key, _ in by_name.tensors.values()):
-        raise CheckpointError(
-            f"{label} holds HDF5 weights of another kind of model: neither "
-            "bert4keras's layers nor those of a model of this package"
-        )
+    refuse(
+        all(key != _KERAS_EMBEDDING for key, _ in by_name.tensors.values()),
+        f"{label} holds HDF5 weights of another kind of model: neither "
+        "bert4keras's layers nor those of a model of this package",
+        error=CheckpointError,
+    )
     return by_name
 
 
@@ -107,11 +108,12 @@ def open_preset(files, stack):
     saved = _saved_model(config if task is None else task, files.label)
     if task is not None:
         other = _saved_model(config, files.label)["config"]
-        if other != saved["config"]:
-            raise CheckpointError(
-                f"{files.label}: config.json and task.json must have one backbone, and "
-                "their fields differ: convert or copy it again"
-            )
+        refuse(
+            other != saved["config"],
+            f"{files.label}: config.json and task.json must have one backbone, and "
+            "their fields differ: convert or copy it again",
+            error=CheckpointError,
+        )
     if saved["model"] in MODEL_FIELDS:
         tensors, head = tensors | head, {}
     _check_sizes(saved, head, files.label, "task.json")
@@ -221,6 +223,9 @@ def _saved_model(serialized: dict, label: str) -> dict:
 
 
 def check_saved_tokens(tokens, label: str) -> tuple[str, ...]:
-    if not isinstance(tokens, list) or not all(isinstance(t, str) for t in tokens):
-        raise VocabularyError(f"{label}: its vocabulary is not a list of tokens")
+    refuse(
+        not isinstance(tokens, list) or not all(isinstance(t, str) for t in tokens),
+        f"{label}: its vocabulary is not a list of tokens",
+        error=VocabularyError,
+    )
     return tuple(tokens)

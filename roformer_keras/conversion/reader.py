@@ -152,11 +152,12 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
                 rows = size if isinstance(size, int) else 0
                 saved["vocabulary"] = fitting_tokens(saved["vocabulary"], rows)
                 count = len(saved["vocabulary"])
-                if size != count:
-                    raise VocabularyError(
-                        f"the vocabulary of {source} must have the vocab_size of its "
-                        f"bert_config.json, {size!r}, got {count} tokens"
-                    )
+                refuse(
+                    size != count,
+                    f"the vocabulary of {source} must have the vocab_size of its "
+                    f"bert_config.json, {size!r}, got {count} tokens",
+                    error=VocabularyError,
+                )
             if files.format == "huggingface":
                 saved = huggingface_tokenizer(files.parts)
                 tokens = saved.get("vocabulary") or ()
@@ -165,11 +166,12 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
                 saved["vocabulary"] = fitting_tokens(tokens, rows) or None
             elif not saved and files.format in ("keras", "safetensors"):
                 saved = _OPENERS[files.format](files, stack).saved
-    if saved.get("vocabulary") is None:
-        raise VocabularyError(
-            f"{source} comes without a vocabulary",
-            hint=Hint("put its vocab.txt next to the weights; or give {vocabulary}"),
-        )
+    refuse(
+        saved.get("vocabulary") is None,
+        f"{source} comes without a vocabulary",
+        hint=Hint("put its vocab.txt next to the weights; or give {vocabulary}"),
+        error=VocabularyError,
+    )
     return saved["vocabulary"], dict(saved.get("tokenizer", {}))
 
 
@@ -270,11 +272,12 @@ def _place_tensors(label, found, config):
 def _table(label, found, config):
     """The weight table, unless a hostile number of layers would make it endless."""
     # None has fewer than six.
-    if 4 * config.num_layers > len(found.tensors):
-        raise CheckpointError(
-            f"{label}: the configuration has {config.num_layers:,} layers, but there "
-            f"are only {len(found.tensors)} tensors"
-        )
+    refuse(
+        4 * config.num_layers > len(found.tensors),
+        f"{label}: the configuration has {config.num_layers:,} layers, but there "
+        f"are only {len(found.tensors)} tensors",
+        error=CheckpointError,
+    )
     return weight_table(config)
 
 
@@ -308,12 +311,12 @@ def opened_bundle(path: str | os.PathLike) -> Iterator[TensorBundleReader]:
         SourceError: there is nothing.
     """
     with open_source(path) as files:
-        if files.format != "tensor_bundle":
-            raise CheckpointError(
-                f"{path} must be a checkpoint of TensorFlow, got {files.format}",
-                hint="convert it with roformer-keras convert, or load it with "
-                "from_preset",
-            )
+        refuse(
+            files.format != "tensor_bundle",
+            f"{path} must be a checkpoint of TensorFlow, got {files.format}",
+            hint="convert it with roformer-keras convert, or load it with from_preset",
+            error=CheckpointError,
+        )
         yield open_bundle(files)
 
 

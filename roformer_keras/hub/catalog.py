@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from roformer_keras.checks import check_instance, check_path
-from roformer_keras.errors import SourceError
+from roformer_keras.errors import SourceError, refuse
 from roformer_keras.hub.huggingface import PREFIX, fetch
 from roformer_keras.io.sources import list_files
 
@@ -239,8 +239,11 @@ def find(name: str) -> CatalogEntry:
     """
     check_instance("name", name, str)
     stem = name.removesuffix(".zip")
-    if stem in _SHIPPED_BY_NAME:
-        raise SourceError(f"{name} comes with this package: use it by that name")
+    refuse(
+        stem in _SHIPPED_BY_NAME,
+        f"{name} comes with this package: use it by that name",
+        error=SourceError,
+    )
     entry = _BY_NAME.get(stem)
     if entry is None:
         names = [*_BY_NAME, *_SHIPPED_BY_NAME]
@@ -327,11 +330,12 @@ def resolve(
         return path
     shipped = _SHIPPED_BY_NAME.get(path.name.removesuffix(".zip"))
     if shipped is not None:
-        if not shipped.path.exists():
-            raise SourceError(
-                f"{path} should have come with this package, but is not at "
-                f"{shipped.path}: install the package again"
-            )
+        refuse(
+            not shipped.path.exists(),
+            f"{path} should have come with this package, but is not at "
+            f"{shipped.path}: install the package again",
+            error=SourceError,
+        )
         return shipped.path
     try:
         entry = find(path.name)

@@ -19,6 +19,7 @@ from roformer_keras.errors import (
     OutputError,
     RoFormerError,
     SourceError,
+    refuse,
 )
 from roformer_keras.hub.catalog import (
     checkpoints_folder,
@@ -90,10 +91,11 @@ def download(
     """
     name = find(name).name
     url = download_url(name, base_url)
-    if not url.startswith(("http://", "https://")):
-        raise DownloadError(
-            f"a base URL must begin with http:// or https://, got {url}"
-        )
+    refuse(
+        not url.startswith(("http://", "https://")),
+        f"a base URL must begin with http:// or https://, got {url}",
+        error=DownloadError,
+    )
     if url.startswith("http:") and not _OWN_HOST.match(url):
         _say(
             True,

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from roformer_keras.errors import CheckpointError, RoFormerError, SourceError
+from roformer_keras.errors import CheckpointError, RoFormerError, SourceError, refuse
 from roformer_keras.io.blob import CHUNK, HEAD_SIZE, MAX_NAME, Blob
 
 # An archive beyond any of these is treated as an attack. The largest released zip holds
@@ -175,11 +175,12 @@ class ZipTree:
 
     def _check_members(self):
         infos, seen = self._zip.infolist(), set()
-        if len(infos) > MAX_MEMBERS:
-            raise SourceError(
-                f"{self.label} has {len(infos):,} members, more than {MAX_MEMBERS:,}: "
-                "it is not a checkpoint"
-            )
+        refuse(
+            len(infos) > MAX_MEMBERS,
+            f"{self.label} has {len(infos):,} members, more than {MAX_MEMBERS:,}: "
+            "it is not a checkpoint",
+            error=SourceError,
+        )
         for info in infos:
             name = info.orig_filename.rstrip("/")
             problem = _find_problem(info) or (name in seen and "occurs twice")
@@ -190,11 +191,12 @@ class ZipTree:
                 )
             seen.add(name)
         total = sum(info.file_size for info in infos)
-        if total > MAX_TOTAL_SIZE:
-            raise SourceError(
-                f"{self.label} declares {total:,} bytes, more than the "
-                f"{MAX_TOTAL_SIZE:,} that are unpacked at most"
-            )
+        refuse(
+            total > MAX_TOTAL_SIZE,
+            f"{self.label} declares {total:,} bytes, more than the "
+            f"{MAX_TOTAL_SIZE:,} that are unpacked at most",
+            error=SourceError,
+        )
 
     def _check_layout(self) -> dict[str, int]:
         """Offsets of the members' data, checked to lie apart from each other."""
@@ -233,11 +235,12 @@ class ZipTree:
         needed = sum(self.members[name].file_size for name in names)
         folder = tempfile.gettempdir()
         free = shutil.disk_usage(folder).free
-        if needed > free:
-            raise SourceError(
-                f"unpacking {self.label} takes {needed:,} bytes and {folder} has "
-                f"{free:,} free: free some, or set TMPDIR to a folder on another disk"
-            )
+        refuse(
+            needed > free,
+            f"unpacking {self.label} takes {needed:,} bytes and {folder} has "
+            f"{free:,} free: free some, or set TMPDIR to a folder on another disk",
+            error=SourceError,
+        )
         return self._stack.enter_context(scratch_folder())
 
     def _start_unpacking(self, name: str, path: Path) -> Future:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from roformer_keras.checks import check_path
-from roformer_keras.errors import Hint, OutputError, RoFormerError, printable
+from roformer_keras.errors import Hint, OutputError, RoFormerError, printable, refuse
 
 _IS_WINDOWS = os.name == "nt"
 # Seconds after which what another machine was writing is taken for left behind.
@@ -119,8 +119,11 @@ def making_folder(folder: Path) -> Iterator[None]:
 def check_folder(folder: Path) -> None:
     """Raises OutputError if a folder is a file."""
     with output_errors(folder, "nothing was written"):
-        if folder.exists() and not folder.is_dir():
-            raise OutputError(f"{folder} is a file: give the name of a folder")
+        refuse(
+            folder.exists() and not folder.is_dir(),
+            f"{folder} is a file: give the name of a folder",
+            error=OutputError,
+        )
 
 
 def is_space_error(error: BaseException) -> bool:
@@ -164,32 +167,42 @@ def check_name(target: str | os.PathLike) -> None:
 def check_target(target: Path, overwrite: bool, folder: bool | str) -> None:
     """Raises OutputError if a result cannot be written to `target`."""
     check_name(target)
-    if not target.parent.is_dir():
-        raise OutputError(f"{target.parent} is not a folder: make it first")
-    if target.is_dir() and not folder:
-        raise OutputError(f"{target} is a folder: give the name of a file")
+    refuse(
+        not target.parent.is_dir(),
+        f"{target.parent} is not a folder: make it first",
+        error=OutputError,
+    )
+    refuse(
+        target.is_dir() and not folder,
+        f"{target} is a folder: give the name of a file",
+        error=OutputError,
+    )
     if folder:
         check_folder(target)
-    if target.exists() and not overwrite:
-        raise OutputError(
-            f"{target} exists",
-            hint=Hint("choose another name, or pass {overwrite:True} to replace it"),
-        )
+    refuse(
+        target.exists() and not overwrite,
+        f"{target} exists",
+        hint=Hint("choose another name, or pass {overwrite:True} to replace it"),
+        error=OutputError,
+    )
     # Replacing a folder deletes what is in it.
     is_known = not isinstance(folder, str) or (target / folder).exists()
-    if not is_known and target.is_dir() and any(target.iterdir()):
-        raise OutputError(
-            f"{target} holds files and no {folder}, and would be replaced whole: give "
-            "another folder"
-        )
-    if folder and any(
-        Path(os.path.realpath(place)).is_relative_to(target)
-        for place in (".", os.path.expanduser("~"))
-    ):
-        raise OutputError(
-            f"{target} contains the working folder or the home folder, which is never "
-            "replaced: give the name of another folder"
-        )
+    refuse(
+        not is_known and target.is_dir() and any(target.iterdir()),
+        f"{target} holds files and no {folder}, and would be replaced whole: give "
+        "another folder",
+        error=OutputError,
+    )
+    refuse(
+        folder
+        and any(
+            Path(os.path.realpath(place)).is_relative_to(target)
+            for place in (".", os.path.expanduser("~"))
+        ),
+        f"{target} contains the working folder or the home folder, which is never "
+        "replaced: give the name of another folder",
+        error=OutputError,
+    )
 
 
 def _hidden_sibling(target: Path, kind: str) -> Path:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from roformer_keras.errors import CheckpointError, RoFormerError
+from roformer_keras.errors import CheckpointError, RoFormerError, refuse
 from roformer_keras.io.archive import MAX_RATIO, RATIO_EXEMPT_SIZE
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.tensor import Tensor, numpy_dtype
@@ -99,17 +99,19 @@ def _check_contents(blob, file):
         group = pending.pop()
         count += len(group)
         longest = max(longest, len(group.name))
-        if group.name.count("/") > _MAX_DEPTH:
-            raise CheckpointError(
-                f"{blob.label} must have groups at most {_MAX_DEPTH} deep: it is no "
-                "checkpoint of a RoFormer"
-            )
-        if count > _MAX_LINKS or longest > _MAX_PATH:
-            raise CheckpointError(
-                f"{blob.label} must have at most {_MAX_LINKS:,} groups and tensors, "
-                f"with paths of at most {_MAX_PATH:,} characters, got {count:,} and "
-                f"{longest:,}: it is no checkpoint of a RoFormer"
-            )
+        refuse(
+            group.name.count("/") > _MAX_DEPTH,
+            f"{blob.label} must have groups at most {_MAX_DEPTH} deep: it is no "
+            "checkpoint of a RoFormer",
+            error=CheckpointError,
+        )
+        refuse(
+            count > _MAX_LINKS or longest > _MAX_PATH,
+            f"{blob.label} must have at most {_MAX_LINKS:,} groups and tensors, "
+            f"with paths of at most {_MAX_PATH:,} characters, got {count:,} and "
+            f"{longest:,}: it is no checkpoint of a RoFormer",
+            error=CheckpointError,
+        )
         for name in group:
             what = f"{blob.label}: tensor {f'{group.name}/{name}'.lstrip('/')!r}"
             link = group.get(name, getlink=True)
@@ -136,11 +138,12 @@ def _check_storage(what, dataset):
         sides = zip(dataset.shape, dataset.chunks, strict=True)
         count = math.prod(-(-side // chunk) for side, chunk in sides)
         is_whole = dataset.id.get_num_chunks() >= count
-    if not is_whole or declared > max(RATIO_EXEMPT_SIZE, MAX_RATIO * stored):
-        raise CheckpointError(
-            f"{what} declares {declared:,} bytes, and {stored:,} are stored: the file "
-            "is damaged or hostile, save or download it again"
-        )
+    refuse(
+        not is_whole or declared > max(RATIO_EXEMPT_SIZE, MAX_RATIO * stored),
+        f"{what} declares {declared:,} bytes, and {stored:,} are stored: the file "
+        "is damaged or hostile, save or download it again",
+        error=CheckpointError,
+    )
 
 
 def _lies_elsewhere(what):
@@ -167,11 +170,11 @@ def hdf5_layers(blob: Blob, root) -> Iterator[tuple[str, Any, list[str]]]:
             group = root[layer]
             weights = _names(source, file[group.name], "weight_names")
             count += len(weights)
-            if count > _MAX_LINKS:
-                raise CheckpointError(
-                    f"{blob.label} must name at most {_MAX_LINKS:,} tensors, got "
-                    f"{count:,}"
-                )
+            refuse(
+                count > _MAX_LINKS,
+                f"{blob.label} must name at most {_MAX_LINKS:,} tensors, got {count:,}",
+                error=CheckpointError,
+            )
             yield layer, group, weights
 
 
@@ -225,11 +228,12 @@ def hdf5_tensor(blob: Blob, name: str, dataset) -> Tensor:
     import h5py
 
     what = f"{blob.label}: tensor {name!r}"
-    if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
-        raise CheckpointError(
-            f"{what} must be a dataset that has numbers, got a "
-            f"{type(dataset).__name__}: save or download the file again"
-        )
+    refuse(
+        not isinstance(dataset, h5py.Dataset) or dataset.shape is None,
+        f"{what} must be a dataset that has numbers, got a "
+        f"{type(dataset).__name__}: save or download the file again",
+        error=CheckpointError,
+    )
 
     with hdf5_errors(what):
         # HDF5 has no such type: Keras writes its bytes, and what they are.

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from roformer_keras.errors import CheckpointError
+from roformer_keras.errors import CheckpointError, refuse
 from roformer_keras.io.archive import ZipTree, looks_like_zip
 from roformer_keras.io.blob import HEAD_SIZE, MAX_NAME, Blob
 from roformer_keras.io.safetensors_file import as_file
@@ -95,11 +95,12 @@ def open_pytorch(blob: Blob, stack: ExitStack) -> dict[str, Tensor]:
     check_names(views, blob.label)
     sizes = {view.storage.key: view.storage.size for view in views.values()}
     total = sum(view.storage.size for view in views.values())
-    if total > _MAX_READS * sum(sizes.values()):
-        raise CheckpointError(
-            f"{blob.label}: its {len(views)} tensors share {len(sizes)} storages, and "
-            f"reading each takes {total:,} bytes: save clones of them"
-        )
+    refuse(
+        total > _MAX_READS * sum(sizes.values()),
+        f"{blob.label}: its {len(views)} tensors share {len(sizes)} storages, and "
+        f"reading each takes {total:,} bytes: save clones of them",
+        error=CheckpointError,
+    )
     return {
         name: Tensor(
             view.shape,
@@ -116,17 +117,19 @@ def open_pytorch(blob: Blob, stack: ExitStack) -> dict[str, Tensor]:
 def _open_zip(blob, stack):
     tree = ZipTree(as_file(blob, stack), stack)
     pickles = [name for name in tree.members if name.endswith("/data.pkl")]
-    if len(pickles) != 1:
-        raise CheckpointError(
-            f"{blob.label} must be a zip with one data.pkl, as torch.save writes it, "
-            f"got {len(pickles)}: save or download it again"
-        )
+    refuse(
+        len(pickles) != 1,
+        f"{blob.label} must be a zip with one data.pkl, as torch.save writes it, "
+        f"got {len(pickles)}: save or download it again",
+        error=CheckpointError,
+    )
     folder = pickles[0].removesuffix("data.pkl")
     order = f"{folder}byteorder"
-    if tree.has(order) and b"".join(tree.chunks(order)) != b"little":
-        raise CheckpointError(
-            f"{blob.label} was saved with its bytes in another order than 'little'"
-        )
+    refuse(
+        tree.has(order) and b"".join(tree.chunks(order)) != b"little",
+        f"{blob.label} was saved with its bytes in another order than 'little'",
+        error=CheckpointError,
+    )
     if tree.members[pickles[0]].file_size > _MAX_PICKLE:
         raise _too_long(blob)
     content = _unpickled(io.BytesIO(b"".join(tree.chunks(pickles[0]))), blob.label)
@@ -158,19 +161,21 @@ def _open_legacy(blob, stack):
         if len(blob) > _MAX_PICKLE == stream.tell():
             raise _too_long(blob) from None
         raise
-    if type(objects[0]) is not int or objects[0] != _MAGIC:
-        raise CheckpointError(
-            f"{blob.label} is a pickle, but not one of torch.save: save the model by "
-            "torch.save(model.state_dict(), path)"
-        )
+    refuse(
+        type(objects[0]) is not int or objects[0] != _MAGIC,
+        f"{blob.label} is a pickle, but not one of torch.save: save the model by "
+        "torch.save(model.state_dict(), path)",
+        error=CheckpointError,
+    )
     views, keys = _views_of(objects[3], blob.label), objects[4]
     storages = {view.storage.key: view.storage for view in views.values()}
     is_list = isinstance(keys, list) and all(type(key) is str for key in keys)
-    if not is_list or sorted(keys) != sorted(storages):
-        raise CheckpointError(
-            f"{blob.label}: its list of storages must name those of the tensors, and "
-            "does not; save or download it again"
-        )
+    refuse(
+        not is_list or sorted(keys) != sorted(storages),
+        f"{blob.label}: its list of storages must name those of the tensors, and "
+        "does not; save or download it again",
+        error=CheckpointError,
+    )
     starts, at = {}, stream.tell()
     for key in keys:
         storage, count = storages[key], blob.read(at, 8)
@@ -199,11 +204,12 @@ def _views_of(content, label):
             wrong = f"a name of the type {type(name).__name__}"
         elif not isinstance(value, _View):
             wrong = f"{type(value).__name__} under {name[:60]!r}"
-    if wrong is not None:
-        raise CheckpointError(
-            f"{label} must hold tensors by name, as model.state_dict() has them, got "
-            f"{wrong}: save the state_dict alone"
-        )
+    refuse(
+        wrong is not None,
+        f"{label} must hold tensors by name, as model.state_dict() has them, got "
+        f"{wrong}: save the state_dict alone",
+        error=CheckpointError,
+    )
     return content
 
 

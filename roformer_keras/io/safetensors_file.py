@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from roformer_keras.errors import CheckpointError, SourceError
+from roformer_keras.errors import CheckpointError, SourceError, refuse
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.blob import MAX_SMALL, Blob
 from roformer_keras.io.tensor import Tensor, check_names
@@ -30,11 +30,12 @@ def open_safetensors(
     from safetensors import SafetensorError, safe_open
 
     size = int.from_bytes(blob.read(0, 8), "little")
-    if size > MAX_SMALL:
-        raise CheckpointError(
-            f"{blob.label} must have a header of at most {MAX_SMALL:,} bytes, got "
-            f"{size:,}: it is no checkpoint of a RoFormer"
-        )
+    refuse(
+        size > MAX_SMALL,
+        f"{blob.label} must have a header of at most {MAX_SMALL:,} bytes, got "
+        f"{size:,}: it is no checkpoint of a RoFormer",
+        error=CheckpointError,
+    )
     try:
         path = as_file(blob, stack)
         with safe_open(path, framework="numpy") as file:

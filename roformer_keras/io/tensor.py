@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roformer_keras.errors import CheckpointError
+from roformer_keras.errors import CheckpointError, refuse
 from roformer_keras.io.blob import MAX_NAME
 
 # The largest released checkpoint has 600, of which two thirds are the optimizer's.
@@ -29,19 +29,21 @@ class Tensor:
     def read_weight(self, what: str) -> np.ndarray:
         """The value, which must be finite floats; errors call it `what`."""
         value = self.read()
-        if value.dtype.kind != "f" and value.dtype.name != "bfloat16":
-            raise CheckpointError(
-                f"{what} must be a float tensor to be a weight, got {value.dtype.name}"
-            )
+        refuse(
+            value.dtype.kind != "f" and value.dtype.name != "bfloat16",
+            f"{what} must be a float tensor to be a weight, got {value.dtype.name}",
+            error=CheckpointError,
+        )
         # Models are float32, in which a larger number is infinite.
         with np.errstate(over="ignore"):
             is_finite = np.isfinite(value.astype("float32", copy=False)).all()
-        if not is_finite:
-            raise CheckpointError(
-                f"{what} must hold finite numbers, got NaN, infinity or numbers "
-                "beyond float32's 3.40282e+38: the file is "
-                "damaged, or a training that diverged was saved"
-            )
+        refuse(
+            not is_finite,
+            f"{what} must hold finite numbers, got NaN, infinity or numbers "
+            "beyond float32's 3.40282e+38: the file is "
+            "damaged, or a training that diverged was saved",
+            error=CheckpointError,
+        )
         return value
 
     def transposed(self) -> "Tensor":
@@ -67,12 +69,13 @@ def check_names(names: Collection[str] | Collection[bytes], label: str) -> None:
         CheckpointError: there are more, or longer ones, than in any checkpoint.
     """
     longest = max(map(len, names), default=0)
-    if len(names) > MAX_TENSORS or longest > MAX_NAME:
-        raise CheckpointError(
-            f"{label} must have at most {MAX_TENSORS:,} tensors, with names of at most "
-            f"{MAX_NAME:,} characters, got {len(names):,} and {longest:,}: it is no "
-            "checkpoint of a RoFormer"
-        )
+    refuse(
+        len(names) > MAX_TENSORS or longest > MAX_NAME,
+        f"{label} must have at most {MAX_TENSORS:,} tensors, with names of at most "
+        f"{MAX_NAME:,} characters, got {len(names):,} and {longest:,}: it is no "
+        "checkpoint of a RoFormer",
+        error=CheckpointError,
+    )
 
 
 def numpy_dtype(name: str) -> np.dtype:

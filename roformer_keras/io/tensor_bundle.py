@@ -35,7 +35,7 @@ from typing import IO, NamedTuple
 import google_crc32c
 import numpy as np
 
-from roformer_keras.errors import CheckpointError
+from roformer_keras.errors import CheckpointError, refuse
 from roformer_keras.io.object_graph import parse_object_graph
 from roformer_keras.io.protobuf import Malformed, read_message, read_varint
 from roformer_keras.io.tensor import check_names, numpy_dtype
@@ -283,16 +283,18 @@ def write_shard(shard: IO[bytes], tensors: Iterable[tuple[str, np.ndarray]]) -> 
     offset = 0
     for name, array in tensors:
         key = name.encode()
-        if not key or key.startswith(b"\0") or key in table:
-            raise CheckpointError(
-                "names of tensors must differ, may not be empty and may not begin "
-                f"with NUL, got {name!r}"
-            )
-        if array.dtype.name not in _DTYPE_CODES:
-            raise CheckpointError(
-                f"tensor {name!r} has type {array.dtype}, which a TensorFlow "
-                f"checkpoint cannot hold; it can: {', '.join(_DTYPE_CODES)}"
-            )
+        refuse(
+            not key or key.startswith(b"\0") or key in table,
+            "names of tensors must differ, may not be empty and may not begin "
+            f"with NUL, got {name!r}",
+            error=CheckpointError,
+        )
+        refuse(
+            array.dtype.name not in _DTYPE_CODES,
+            f"tensor {name!r} has type {array.dtype}, which a TensorFlow "
+            f"checkpoint cannot hold; it can: {', '.join(_DTYPE_CODES)}",
+            error=CheckpointError,
+        )
         little_endian = np.asarray(array, array.dtype.newbyteorder("<"))
         data = np.ascontiguousarray(little_endian).reshape(-1).view(np.uint8)
         shard.write(data.data)

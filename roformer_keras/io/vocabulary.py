@@ -4,7 +4,7 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 
-from roformer_keras.errors import ConfigurationError, VocabularyError
+from roformer_keras.errors import ConfigurationError, VocabularyError, refuse
 
 # Beyond all vocabularies of models, and all words that are their tokens.
 _MAX_TOKENS, _MAX_LENGTH = 2**20, 1000
@@ -36,8 +36,11 @@ def read_vocabulary(data: bytes, label: str) -> list[str]:
             f"a vocabulary must be a UTF-8 text, {label} is not: {error}"
         ) from error
     _check_count(len(tokens), label)
-    if not tokens:
-        raise VocabularyError(f"a vocabulary must hold tokens, {label} is empty")
+    refuse(
+        not tokens,
+        f"a vocabulary must hold tokens, {label} is empty",
+        error=VocabularyError,
+    )
     return tokens
 
 
@@ -63,10 +66,11 @@ def fitting_tokens(tokens: Sequence[str], rows: int = 0) -> Sequence[str]:
 
 
 def _check_count(count, label):
-    if count > _MAX_TOKENS:
-        raise VocabularyError(
-            f"{label} must hold at most {_MAX_TOKENS:,} tokens, got {count:,}"
-        )
+    refuse(
+        count > _MAX_TOKENS,
+        f"{label} must hold at most {_MAX_TOKENS:,} tokens, got {count:,}",
+        error=VocabularyError,
+    )
 
 
 def write_vocabulary(tokens) -> bytes:
@@ -111,11 +115,12 @@ def check_tokens(tokens: Sequence[str], label: str = "a vocabulary") -> None:
             f"{tokens[0]!r} there"
         )
     missing = [token for token in (UNK, CLS, SEP) if token not in ids]
-    if missing:
-        raise VocabularyError(
-            f"{label} must hold {PAD}, {UNK}, {CLS} and {SEP}; this one lacks "
-            f"{', '.join(missing)}"
-        )
+    refuse(
+        missing,
+        f"{label} must hold {PAD}, {UNK}, {CLS} and {SEP}; this one lacks "
+        f"{', '.join(missing)}",
+        error=VocabularyError,
+    )
 
 
 # === Characters or words ===
@@ -150,15 +155,17 @@ def resolve_level(tokens, level):
         )
     actual = vocabulary_level(tokens)
     count = f"{count_words(tokens)} of its {len(tokens)} tokens are Chinese words"
-    if level is None and actual is None:
-        raise VocabularyError(
-            f"the vocabulary does not show its level, for {count}; pass "
-            "level='character' or level='word'"
-        )
-    if level is not None and actual not in (None, level):
-        raise VocabularyError(
-            f"level={level!r} contradicts the vocabulary, which is of level "
-            f"{actual!r}: "
-            f"{count}; leave level out, or use the vocabulary of the checkpoint"
-        )
+    refuse(
+        level is None and actual is None,
+        f"the vocabulary does not show its level, for {count}; pass "
+        "level='character' or level='word'",
+        error=VocabularyError,
+    )
+    refuse(
+        level is not None and actual not in (None, level),
+        f"level={level!r} contradicts the vocabulary, which is of level "
+        f"{actual!r}: "
+        f"{count}; leave level out, or use the vocabulary of the checkpoint",
+        error=VocabularyError,
+    )
     return level or actual
