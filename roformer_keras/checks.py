@@ -494,16 +494,21 @@ def _describe(kind, plural=False):
     return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
 
 
-def check_no_pipe(path: str, way_out: str) -> None:
-    """Raises SourceError for a named pipe, as opening one waits for a writer.
+def check_file(path: str | os.PathLike, hint: str | None = None) -> None:
+    """Raises SourceError for a folder, and for a pipe or a device, which may never end.
 
-    Args:
-        path: of a file; a shell's `<(...)` is in /dev/fd, and has a writer.
-        way_out: the end of the message.
+    A pipe below /dev or /proc, such as a shell's `<(...)`, has a writer and passes; so
+    does a path at which there is nothing.
     """
-    is_named = not path.startswith(("/dev/", "/proc/"))
-    if is_named and stat.S_ISFIFO(os.stat(path).st_mode):
-        raise SourceError(f"{path} must be a file, and is a pipe: {way_out}")
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return
+    is_open = stat.S_ISFIFO(mode) and os.fspath(path).startswith(("/dev/", "/proc/"))
+    if not (stat.S_ISREG(mode) or is_open):
+        kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe"}
+        kind = kinds.get(stat.S_IFMT(mode), "a device or a socket")
+        raise SourceError(f"{path} must be a file, and is {kind}", hint=hint)
 
 
 # === TOML ===
@@ -528,8 +533,8 @@ def read_toml(path: str | os.PathLike) -> dict:
         SourceError: the file cannot be read.
         ConfigurationError: it is not TOML, or holds dates or times.
     """
+    check_file(path)
     try:
-        check_no_pipe(os.fspath(path), "write it to a file")
         with open(path, encoding="utf-8-sig") as file:
             text = file.read(_MAX_TOML + 1)
         if len(text) > _MAX_TOML or _has_long_keys(text):

@@ -19,6 +19,7 @@ from roformer_keras.bert4keras.bert import (
 from roformer_keras.bert4keras.keras2 import replace_names
 from roformer_keras.bert4keras.keras2_models import Model
 from roformer_keras.bert4keras.transformer import Transformer
+from roformer_keras.checks import check_file
 from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.models.initializers import weights_to_be_loaded
 
@@ -137,6 +138,7 @@ def build_transformer_model(
     replace_names(sys._getframe(1).f_globals)
     fields: dict[str, Any] = {}
     if config_path is not None:
+        check_file(config_path)
         fields.update(json.loads(Path(config_path).read_text(encoding="utf-8")))
     fields.update(kwargs)
     for name, theirs, default in (

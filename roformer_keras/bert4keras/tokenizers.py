@@ -15,6 +15,7 @@ from roformer_keras.bert4keras.text_functions import (
     open,
     truncate_sequences,
 )
+from roformer_keras.checks import check_file
 from roformer_keras.errors import (
     ConfigurationError,
     SourceError,
@@ -72,6 +73,7 @@ def load_vocab(
         SourceError: the file cannot be read.
         VocabularyError: it is empty, or a token of `startswith` is not there.
     """
+    check_file(dict_path)
     try:
         data = Path(dict_path).read_bytes().decode(encoding).encode()
     except OSError as error:

@@ -20,6 +20,7 @@ from keras import ops
 
 from roformer_keras.bert4keras.block_layers import FeedForward, MultiHeadAttention
 from roformer_keras.bert4keras.structured_layers import EfficientGlobalPointer
+from roformer_keras.checks import check_file
 from roformer_keras.conversion.reader import opened_bundle
 from roformer_keras.errors import CheckpointError, SourceError, refuse
 from roformer_keras.io.archive import scratch_folder
@@ -41,6 +42,7 @@ def is_of_keras_3(path: str | os.PathLike) -> bool:
     """True if Keras 3 wrote a file of weights."""
     if str(path).endswith(".weights.json"):
         return True
+    check_file(path)
     if not h5py.is_hdf5(path):
         return False
     with h5py.File(path, "r") as file:

@@ -5,6 +5,7 @@ import io
 import tokenize
 from pathlib import Path
 
+from roformer_keras.checks import check_file
 from roformer_keras.cli.porting import port_notebook, port_script
 from roformer_keras.errors import SourceError
 from roformer_keras.io.atomic import replacing
@@ -31,6 +32,7 @@ def run(
         overwrite: replace an existing output
     """
     is_notebook = Path(script).suffix.lower() == ".ipynb"
+    check_file(script)
     try:
         data = Path(script).read_bytes()
         # A script may say its encoding.

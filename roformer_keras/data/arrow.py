@@ -7,27 +7,16 @@ a folder                  what `datasets.Dataset.save_to_disk` writes
 
 import itertools
 import math
-import mmap
 import os
-import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from roformer_keras.checks import is_integer
+from roformer_keras.checks import check_file, is_integer
 from roformer_keras.errors import Hint, RoFormerError, SourceError, name_list
 from roformer_keras.extras import import_extra
 from roformer_keras.io.blob import Blob
-from roformer_keras.io.budget import MAX_ROW, VALUE, Budget
-from roformer_keras.io.declared_sizes import (
-    Chunk,
-    batch_size,
-    parquet_groups,
-    parquet_pages,
-)
 from roformer_keras.io.json_file import parse_json, read_json
 
 # What the extension says; `format` has the same names without the dot.
@@ -86,19 +75,18 @@ def read_columns(
         columns: names, or numbers of columns from "1" if no column has such a name.
 
     Raises:
-        SourceError: the file is damaged, a name comes twice, a column is missing or
-            holds what is neither text, number nor a list of them, or the file becomes
-            more than it may.
+        SourceError: the file is damaged, a name comes twice, or a column is missing or
+            holds what is neither text, number nor a list of them.
     """
-    numbers, files = itertools.count(1), data_files(path)
-    budget = Budget.of_files(path, files)
-    for file in files:
+    numbers = itertools.count(1)
+    for file in data_files(path):
         features: Mapping | None = None
+        check_file(file)
         try:
-            for batch in _batches(file, kind, columns, budget):
+            for batch in _batches(file, kind, columns):
                 if features is None:
                     features = stored_features(batch.schema)
-                values = [plain_values(column) for column in batch.columns]
+                values = [column.to_pylist() for column in batch.columns]
                 for at, name in enumerate(batch.schema.names):
                     if name in features:
                         values[at] = [with_names(v, features[name]) for v in values[at]]
@@ -172,211 +160,39 @@ def _damaged(path, kind, error):
     )
 
 
-def _batches(path, kind, columns, budget):
+def _batches(path, kind, columns):
     """Batches of few rows of some columns, in their order."""
     read = _parquet_batches if kind == ".parquet" else _arrow_batches
-    for names, batch in read(path, columns, budget):
+    for names, batch in read(path, columns):
         part = batch.select(names)
-        # Offsets that lie would read memory that is not the file's, even to count
-        # bytes.
+        # Wrong offsets in a damaged file would read memory outside of it.
         part.validate(full=True)
         for start in range(0, part.num_rows, ROWS_AT_A_TIME):
-            yield from _pieces(part.slice(start, ROWS_AT_A_TIME), budget)
+            yield part.slice(start, ROWS_AT_A_TIME)
 
 
-def _pieces(part, budget):
-    """A batch in parts of which none takes much memory, unless it is one row."""
-    size = sum(map(unpacked_size, part.columns))
-    if size <= MAX_ROW:
-        yield part
-    elif part.num_rows == 1:
-        budget.check_row(size)
-    else:
-        half = part.num_rows // 2
-        yield from _pieces(part.slice(0, half), budget)
-        yield from _pieces(part.slice(half), budget)
-
-
-def _parquet_batches(path, columns, budget):
+def _parquet_batches(path, columns):
     parquet = import_extra("pyarrow.parquet", "a Parquet file")
     with parquet.ParquetFile(path, memory_map=True) as table:
         names = _find_columns(path, table.schema_arrow, columns)
-        metadata, schema = table.metadata, table.schema
-    with (
-        open(path, "rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
-    ):
-        (size,) = struct.unpack_from("<I", data, len(data) - 8)
-        groups = read_groups(data[-8 - size : -8], schema)
-        # A name of a column may have dots, which are paths of nested fields here.
-        leaves = {
-            number: leaf
-            for number, leaf in enumerate(
-                schema.column(n).path for n in range(len(schema))
-            )
-            if any(leaf == name or leaf.startswith(f"{name}.") for name in names)
-        }
-        # What the end of the file says is known before any page is read.
-        budget.spend(declared_size(groups, leaves))
-        # A row of a list may name a text any number of times.
-        nested = {number: leaf for number, leaf in leaves.items() if leaf not in names}
-        for number, leaf in nested.items():
-            check_encoding(path, leaf, groups, number)
-        texts = text_columns(groups, schema)
-        # The headers of the pages may say something else.
-        pages, read = Budget.like(budget), list(dict.fromkeys(names))
-        with parquet.ParquetFile(
-            path,
-            memory_map=True,
-            metadata=metadata,
-            read_dictionary=[leaf for leaf in nested.values() if leaf in texts],
-        ) as table:
-            for numbers in _together(groups, leaves):
-                longest = max(
-                    sum(count_pages(data, groups[at][n], pages) for n in leaves)
-                    for at in numbers
-                )
-                rows = rows_at_a_time(longest, ROWS_AT_A_TIME)
-                for batch in table.iter_batches(rows, row_groups=numbers, columns=read):
-                    yield names, batch
+        unique_names = list(dict.fromkeys(names))
+        for batch in table.iter_batches(ROWS_AT_A_TIME, columns=unique_names):
+            yield names, batch
 
 
-def _together(groups, leaves):
-    """Numbers of row groups to read together: of one row each, each call has a cost."""
-    numbers, count = [], 0
-    for at, group in enumerate(groups):
-        values = max((group[n].values for n in leaves), default=0)
-        if numbers and count + values > ROWS_AT_A_TIME:
-            yield numbers
-            numbers, count = [], 0
-        numbers.append(at)
-        count += values
-    if numbers:
-        yield numbers
-
-
-def read_groups(footer: bytes, schema: Any) -> list[list[Chunk]]:
-    """The columns of each row group of a Parquet file.
-
-    Args:
-        footer: as of `parquet_groups`.
-        schema: `pyarrow.parquet.ParquetSchema`.
-
-    Raises:
-        ValueError: a row group has other columns.
-    """
-    groups = parquet_groups(footer)
-    if not all(len(group) == len(schema) for group in groups):
-        raise ValueError(f"a row group must have {len(schema)} columns")
-    return groups
-
-
-def declared_size(
-    groups: Sequence[Sequence[Chunk]], columns: Iterable[int] | None = None
-) -> int:
-    """Bytes that columns of a Parquet file become, as its end says.
-
-    Args:
-        groups: as `read_groups` returns them.
-        columns: numbers; None for all.
-    """
-    chunks = [
-        group[column]
-        for group in groups
-        for column in (range(len(group)) if columns is None else columns)
-    ]
-    return sum(chunk.size + VALUE * chunk.values for chunk in chunks)
-
-
-def text_columns(groups: Sequence[Sequence[Chunk]], schema: Any) -> list[str]:
-    """Paths of the columns whose values can be read as a dictionary.
-
-    Args:
-        groups, schema: as of `read_groups`.
-    """
-    return [
-        schema.column(number).path
-        for number in range(len(schema))
-        if schema.column(number).physical_type == "BYTE_ARRAY"
-        and not any(group[number].has_prefixes for group in groups)
-    ]
-
-
-def check_encoding(
-    path: str, column: str, groups: Sequence[Sequence[Chunk]], number: int
-) -> None:
-    """Checks a column of lists, whose one row could name a text any number of times.
-
-    Args:
-        path: of the Parquet file.
-        column: path of the column.
-        groups: as `read_groups` returns them.
-        number: of the column.
-
-    Raises:
-        SourceError: the texts of a page may begin as the one before.
-    """
-    if any(group[number].has_prefixes for group in groups):
-        raise SourceError(
-            f"the column {column!r} of {path} must not be of the encoding "
-            "DELTA_BYTE_ARRAY",
-            hint="write its lists of texts in another one",
-        )
-
-
-def rows_at_a_time(longest: int, most: int) -> int:
-    """Rows to unpack at once.
-
-    Args:
-        longest: bytes of a row whose texts are stored once for many.
-        most: rows if they are short.
-    """
-    return max(1, min(most, MAX_ROW // max(1, longest)))
-
-
-def count_pages(data: Any, chunk: Chunk, pages: Budget, offset: int = 0) -> int:
-    """Counts the pages of a column of a row group, by their own headers.
-
-    Args:
-        data: the bytes of the file, or those from `offset`.
-        chunk: the column.
-        pages: the budget of all pages.
-        offset: of the first byte.
-
-    Returns:
-        The bytes that one of its texts may have which is stored once for many rows.
-
-    Raises:
-        SourceError: the pages become more than they may.
-        ValueError: a header is damaged.
-    """
-    longest, start = 0, chunk.start - offset
-    for page in parquet_pages(data, start, chunk.stop - offset, chunk.values):
-        pages.spend(page.size + VALUE * page.values)
-        if page.is_shared:
-            longest = max(longest, page.size)
-    return longest
-
-
-def _arrow_batches(path, columns, budget):
+def _arrow_batches(path, columns):
     arrow = import_extra("pyarrow", "an Arrow file")
-    with open(path, "rb") as file:
-        is_file = file.read(len(_MAGIC)) == _MAGIC
-    with arrow.memory_map(path) as source, arrow.memory_map(path) as sizes:
-        if is_file:
-            # Its end names the places of its batches, which follow each other as in a
-            # stream.
+    with arrow.memory_map(path) as source:
+        if source.read(len(_MAGIC)) == _MAGIC:
+            # An Arrow file is a stream with a header and a footer, which is checked.
             arrow.ipc.open_file(source)
-            for one in (source, sizes):
-                one.seek(_STREAM_START)
+            source.seek(_STREAM_START)
+        else:
+            source.seek(0)
         reader = arrow.ipc.open_stream(source)
         names = _find_columns(path, reader.schema, columns)
-        messages = arrow.ipc.MessageReader.open_stream(sizes)
-        for message in messages:
-            body = message.body or b""
-            budget.spend(batch_size(message.metadata.to_pybytes(), body))
-            if message.type == "record batch":
-                yield names, reader.read_next_batch()
+        for batch in reader:
+            yield names, batch
 
 
 def _find_columns(path, schema, columns):
@@ -412,18 +228,11 @@ def _find_columns(path, schema, columns):
 
 def _is_readable(kind):
     types = import_extra("pyarrow.types", "an Arrow file")
-    # Other types, such as null, can claim any number of rows without a byte.
-    if types.is_dictionary(kind):
-        return _is_plain(types, kind.value_type)
-    if types.is_list(kind) or types.is_large_list(kind):
+    if types.is_dictionary(kind) or types.is_list(kind) or types.is_large_list(kind):
         return _is_readable(kind.value_type)
     if types.is_struct(kind):
         fields = [kind.field(at).type for at in range(kind.num_fields)]
-        return bool(fields) and all(map(_is_readable, fields))
-    return _is_plain(types, kind)
-
-
-def _is_plain(types, kind):
+        return all(map(_is_readable, fields))
     checks = (
         *(types.is_string, types.is_large_string, types.is_string_view),
         *(types.is_integer, types.is_floating, types.is_boolean),
@@ -432,45 +241,6 @@ def _is_plain(types, kind):
 
 
 # === Values ===
-
-
-def unpacked_size(column: Any) -> int:
-    """Bytes of the values of a column, each time that one is named.
-
-    Args:
-        column: `pyarrow.Array` of a type that is read.
-    """
-    types, kind = import_extra("pyarrow.types", "an Arrow file"), column.type
-    size = VALUE * len(column)
-    if types.is_dictionary(kind):
-        sizes = _text_sizes(types, column.dictionary)
-        if sizes is None:
-            return size
-        numbers = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        return size + int(sizes[numbers].sum()) if len(sizes) else size
-    if types.is_list(kind) or types.is_large_list(kind):
-        return size + unpacked_size(column.flatten())
-    if types.is_struct(kind):
-        return size + sum(map(unpacked_size, column.flatten()))
-    sizes = _text_sizes(types, column)
-    return size if sizes is None else size + int(sizes.sum())
-
-
-def _text_sizes(types, column):
-    """Bytes of each text of a column; None of numbers."""
-    kind = column.type
-    if types.is_string_view(kind):
-        # A view is 16 bytes, of which the first four are the length.
-        views = np.frombuffer(column.buffers()[1] or b"", "<i4")[::4]
-        return views[column.offset : column.offset + len(column)].astype("int64")
-    has_sizes = (
-        *(types.is_string, types.is_large_string),
-        *(types.is_binary, types.is_large_binary),
-    )
-    if not any(check(kind) for check in has_sizes):
-        return None
-    compute = import_extra("pyarrow.compute", "an Arrow file")
-    return compute.binary_length(column).fill_null(0).to_numpy().astype("int64")
 
 
 def _has_floats(kind):
@@ -489,30 +259,3 @@ def _as_in_json(value):
     if isinstance(value, dict):
         return {name: _as_in_json(part) for name, part in value.items()}
     return value
-
-
-def plain_values(column: Any) -> list:
-    """The values of a column, those of dictionaries too."""
-    kind = _without_dictionaries(column.type)
-    if kind != column.type:
-        # A cast looks at the whole of the lists of which the column is a part.
-        arrow = import_extra("pyarrow", "an Arrow file")
-        column = arrow.concat_arrays([column]).cast(kind)
-    return column.to_pylist()
-
-
-def _without_dictionaries(kind):
-    arrow = import_extra("pyarrow", "an Arrow file")
-    types = arrow.types
-    if types.is_dictionary(kind):
-        return kind.value_type
-    if types.is_list(kind) or types.is_large_list(kind):
-        value = kind.value_field
-        make = arrow.list_ if types.is_list(kind) else arrow.large_list
-        return make(value.with_type(_without_dictionaries(value.type)))
-    if types.is_struct(kind):
-        fields = [kind.field(at) for at in range(kind.num_fields)]
-        return arrow.struct(
-            [field.with_type(_without_dictionaries(field.type)) for field in fields]
-        )
-    return kind

@@ -3,16 +3,13 @@
 .csv    cells are in quotes where they hold a comma, a quote or a line end. Semicolons
         are between the cells if more rows have equally many cells with them, of the
         first 65,536
-.tsv    as CSV with tabs, if every quote of the file stands where a CSV writer puts it;
-        else quotes are characters
+.tsv    as CSV with tabs, or as .txt if a quote does not stand as in CSV
 .txt    tabs are between the cells; quotes are characters
 .xlsx   the only sheet that has rows; numbers and dates are texts, as in CSV
 """
 
-import contextlib
 import csv
 import itertools
-import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -20,21 +17,14 @@ from typing import Any
 
 from roformer_keras.data import sheets
 from roformer_keras.data.choices import choice_columns, gather_choices
-from roformer_keras.data.lines import UTF_8, Lines, budget_of, file_name, place_line
+from roformer_keras.data.lines import UTF_8, Lines, file_name, place_line
 from roformer_keras.errors import ConfigurationError, Hint, SourceError, name_list
-from roformer_keras.io.budget import MAX_ROW, check_blank
 
-_LOGGER = logging.getLogger(__name__)
 KINDS = (".csv", ".tsv", ".txt", ".xlsx")
-# What is between the cells of a row whose quotes are characters: a tab.
-PLAIN = "plain"
-# Characters of a cell, which may go over lines in quotes; separators in a line.
-_LONGEST_CELL, _MOST_CELLS = MAX_ROW, 2**20
-# Rows that say what is between the cells.
+# Characters of a cell, which may go over lines in quotes: no limit.
+_LONGEST_CELL = 2**31 - 1
+# Rows that say what is between the cells of a .csv.
 _SAMPLE = 2**16
-# A row in which each quote opens or closes a cell, or is doubled within one.
-_CELL = r'(?:"[^"]*+(?:""[^"]*+)*+"|[^"\t\r\n]*+)'
-_QUOTED_ROW = re.compile(rf"{_CELL}(?:\t{_CELL})*+")
 
 Row = tuple[int, Any]
 
@@ -50,149 +40,58 @@ def read_cells(path: str, kind: str, encoding: str = UTF_8) -> Iterator[Row]:
     Raises:
         SourceError: the file is not of its kind. Names file and line.
     """
-    budget = budget_of(path)
     if kind == ".xlsx":
-        return budget.rows(sheets.read_sheet(path))
+        return sheets.read_sheet(path)
     lines = Lines(path, encoding)
-    rows = split_rows(lines, find_separator(lines, kind, path), path)
-    return budget.rows(_filled(rows, path))
+    rows = _split_rows(lines, _find_separator(lines, kind))
+    return (row for row in rows if any(row[1]))
 
 
-def _filled(rows, path):
-    """The rows that are not blank."""
-    blank = 0
-    for line, cells in rows:
-        if any(cells):
-            yield line, cells
-            continue
-        blank += 1
-        check_blank(blank, line, file_name(path))
-
-
-class _OtherSeparator(SourceError):
-    """Lines are no CSV of a separator."""
-
-
-@contextlib.contextmanager
-def long_cells():
-    """Lets cells be longer than the 131,072 characters that `csv` allows at first."""
-    before = csv.field_size_limit(_LONGEST_CELL)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
-
-
-def split_rows(
-    lines: Iterable[tuple[int, str]],
-    separator: str,
-    path: str,
-    first_line: int = 1,
-    error_type: type[SourceError] = SourceError,
-) -> Iterator[tuple[int, list[str]]]:
-    """The number of the first line of each row, and its cells, also of blank rows.
-
-    Args:
-        lines: numbers and texts of the lines, with their ends.
-        separator: as `find_separator` returns it.
-        path: of the file, for errors.
-        first_line: number of the first of the lines.
-        error_type: of the error.
-
-    Raises:
-        SourceError: the lines are no CSV.
-    """
-    if separator == PLAIN:
+def _split_rows(lines, separator):
+    """The number of the first line of each row, and its cells, also of blank rows."""
+    if separator is None:
         for line, text in lines:
-            if len(text) > _MOST_CELLS:
-                _check_count(text, "\t", line, path, error_type)
             yield line, text.rstrip("\r\n").split("\t")
         return
-    texts = (
-        text
-        if len(text) <= _MOST_CELLS
-        else _check_count(text, separator, line, path, error_type)
-        for line, text in lines
-    )
-    reader = csv.reader(texts, delimiter=separator, strict=True)
-    line = first_line
+    texts = (text for _, text in lines)
+    reader, line = csv.reader(texts, delimiter=separator, strict=True), 1
     while True:
-        # As in `long_cells`, at less cost for each row.
+        # csv has one limit for all readers of a process.
         limit = csv.field_size_limit(_LONGEST_CELL)
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            raise error_type(f"{place_line(line, path)} is no CSV: {error}") from error
+            where = place_line(line, lines.path)
+            raise SourceError(f"{where} is no CSV: {error}") from error
         finally:
             csv.field_size_limit(limit)
         if cells is None:
             return
         yield line, cells
-        line = first_line + reader.line_num
+        line = reader.line_num + 1
 
 
-def _check_count(text, separator, line, path, error_type):
-    """A line, whose separators a hostile file can have any number of."""
-    if (count := text.count(separator)) > _MOST_CELLS:
-        raise error_type(
-            f"{place_line(line, path)} must have at most {_MOST_CELLS:,} columns, got "
-            f"{count:,}"
-        )
-    return text
+def _find_separator(lines, kind):
+    """The separator of CSV: "," ";" or a tab; None where quotes are characters."""
+    if kind == ".txt":
+        return None
+    if kind == ".tsv":
+        return "\t" if _count_rows(lines, "\t") else None
+    return max(",;", key=lambda separator: _count_rows(lines, separator, _SAMPLE))
 
 
-def find_separator(lines: Iterable[tuple[int, str]], kind: str, path: str) -> str:
-    """Separator of the cells of a text file: "," ";" "\\t", or `PLAIN`.
-
-    Args:
-        lines: as in `split_rows`; they are read again by each loop.
-        kind: `".csv"`, `".tsv"` or `".txt"`.
-        path: of the file, for errors.
-    """
-    if kind != ".csv":
-        return "\t" if kind == ".tsv" and _has_quoted_cells(lines, path) else PLAIN
-    # What is no CSV with commas may be it with semicolons.
-    with contextlib.suppress(_OtherSeparator):
-        rows = _filled(split_rows(lines, ",", path, 1, _OtherSeparator), path)
-        if ";" not in "".join(next(rows, (1, []))[1]):
-            return ","
-    shares = {separator: _share_of_rows(lines, separator, path) for separator in ",;"}
-    return max(shares, key=shares.__getitem__)
-
-
-def _share_of_rows(lines, separator, path):
-    """Rows with the most frequent number of cells, of the first; 0 if they have one."""
+def _count_rows(lines, separator, limit=None):
+    """Rows with the most frequent number of cells; 0 if it is 1, or it is no CSV."""
     counts: Counter[int] = Counter()
-    with contextlib.suppress(_OtherSeparator):
-        rows = _filled(split_rows(lines, separator, path, 1, _OtherSeparator), path)
-        counts.update(len(cells) for _, cells in itertools.islice(rows, _SAMPLE))
-    width, rows = max(counts.items(), key=lambda item: item[1], default=(1, 0))
-    return rows if width > 1 else 0
-
-
-def _has_quoted_cells(lines, path):
-    """True if a TSV has quotes, and each stands where a CSV writer puts it."""
-    record: list[str] = []
-    has_quotes, first, quotes, size = False, 0, 0, 0
-    for line, text in lines:
-        if not record and '"' not in text:
-            continue
-        first = first if record else line
-        record.append(text)
-        quotes, size = quotes + text.count('"'), size + len(text)
-        if size > _LONGEST_CELL:
-            return False
-        if quotes % 2:
-            continue
-        row = "".join(record).rstrip("\r\n")
-        if not _QUOTED_ROW.fullmatch(row):
-            _LOGGER.info(
-                "quotes of %s are characters: one in line %s is not as in CSV",
-                *(file_name(path), first),
-            )
-            return False
-        has_quotes, record, quotes, size = True, [], 0, 0
-    return has_quotes and not record
+    rows = itertools.islice(_split_rows(lines, separator), limit)
+    try:
+        counts.update(len(cells) for _, cells in rows if any(cells))
+    except SourceError as error:
+        if not isinstance(error.__cause__, csv.Error):
+            raise
+        return 0
+    width = max(counts, key=counts.__getitem__, default=1)
+    return counts[width] if width > 1 else 0
 
 
 # === Headers and columns ===
@@ -275,11 +174,11 @@ class Sheet:
             whole = list(self._rows)
             width = most_frequent_width(whole)
             self._rows = iter(whole)
-            label = self._label_column(fields, columns, count, width)
-            own_label = self._first[label : label + 1] if label is not None else []
-            is_known = header is not None or classes is None
-            if own_label and not (is_known or own_label[0] in (classes or ())):
-                self._check_first(whole, label, width, count, len(names) > count)
+            is_labelled = len(names) > count
+            has_label = is_labelled or (not fields and width == count + 1)
+            if has_label and header is None and classes is not None:
+                label = columns[count] if is_labelled else count
+                self._check_first(whole, label, width, is_labelled, classes)
             if not chosen and not groups and count < len(names) < width:
                 raise SourceError(
                     f"{file_name(self._path)} must have the columns {name_list(names)} "
@@ -309,40 +208,25 @@ class Sheet:
         header_cells = self._first if is_named else ()
         return _select(fit_rows(self._where, rows, width, header_cells), columns, [])
 
-    def _label_column(self, fields, columns, count, width):
-        """The place of the labels, also if they are not read; None if unknown."""
-        if len(columns) > count:
-            return columns[count]
-        if not fields:
-            return count if width == count + 1 else None
-        if len(fields) > count and are_numbers(fields[count:]):
-            return int(fields[count]) - 1
-        return None
-
-    def _check_first(self, rows, column, width, count, is_labelled):
-        """Asks whether a first row that may be a header is one."""
+    def _check_first(self, rows, column, width, is_labelled, classes):
+        """Refuses a first row whose label may be the name of a column."""
         rows = [cells for _, cells in rows if len(cells) == width > column]
-        labels = [cells[column] for cells in rows]
-        has_texts = any(
-            len(cell) > _LONGEST_NAME or _SENTENCE.search(cell) for cell in self._first
-        )
+        labels = [cells[column].strip() for cells in rows]
         if (
-            has_texts
-            or len(self._first) != width
-            or not seems_header(labels, is_labelled)
+            len(self._first) != width
+            or not labels
+            or any(_NO_HEADER.search(cell) for cell in self._first)
+            or labels[0] in classes
+            or not _seems_name(*labels, is_labelled=is_labelled)
         ):
             return
         is_plain = all(re.fullmatch(r"[\w.-]+", name) for name in self._first)
-        named = "its columns with {fields}"
-        if not is_labelled:
-            # Only the user knows which of them are texts.
-            named = f"the column{'s' * (count > 1)} of texts with {{fields}}"
-            named += f", {count} of {', '.join(self._first)}" * is_plain
         raise SourceError(
             f"{self._where(self._line)} seems to be a header: its label "
-            f"{labels[0].strip()!r} is on no other row",
+            f"{labels[0]!r} is on no other row",
             hint=Hint(
-                f"name {named}; if it is a row, pass {{header:'none'}}",
+                f"name {'its columns' if is_labelled else 'the columns of its texts'} "
+                "with {fields}; if it is a row, pass {header:'none'}",
                 fields=self._first if is_plain and is_labelled else None,
             ),
         )
@@ -530,35 +414,25 @@ def check_row(
         raise SourceError(f"{place} must be a row, and repeats the header")
 
 
-def seems_header(labels: Sequence[str], is_sure: bool = True) -> bool:
-    """True if the first label of a table may be the name of its column.
-
-    It is on no other row, and is neither a number nor JSON, tags or several classes.
-
-    Args:
-        labels: of all rows.
-        is_sure: bool. Whether the column is known to be that of the labels; else others
-            must come again, or be numbers.
-    """
-    first, *others = [label.strip() for label in labels] or [""]
-    if not others or _NO_NAME.fullmatch(first):
-        return False
+def _seems_name(first, *others, is_labelled):
+    """True if the first label is on no other row, and may be the name of a column."""
     # A row may be of several classes.
     known = {name.strip() for label in others for name in label.split(",")}
-    if first in known:
+    if first in known or _NO_NAME.fullmatch(first):
         return False
-    if all(map(_NUMBER.fullmatch, known)):
-        return is_sure or len(others) > 1
-    # Two rows are too few for a header and classes; many that differ are no classes.
-    return len(known) < len(others) or (is_sure and 1 < len(others) < _FEW_ROWS)
+    # Labels are numbers, or those of classes, which come again but for a few rows.
+    is_few = is_labelled and 1 < len(others) < _FEW_ROWS
+    are_numbers = all(map(_NUMBER.fullmatch, known)) and len(others) > (not is_labelled)
+    return are_numbers or is_few or len(known) < len(others)
 
 
-# Characters of the name of a column; rows whose classes may all differ.
-_LONGEST_NAME, _FEW_ROWS = 40, 20
-# What is in sentences, and in no name.
-_SENTENCE = re.compile("[，。！？；…]")
+# Rows whose classes may all differ.
+_FEW_ROWS = 20
+# A sentence, or a cell of more than 40 characters.
+_NO_HEADER = re.compile("[，。！？；…]|.{41}", re.DOTALL)
 _NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?", re.IGNORECASE)
 _TAGS = r"(O|[BIMESLUW][-_]\S+)"
+# Numbers, JSON, several classes and tags are no names of columns.
 _NO_NAME = re.compile(
     rf"|{_NUMBER.pattern}|[\[{{].*|.*,.*|{_TAGS}(\s+{_TAGS})*",
     re.IGNORECASE | re.DOTALL,

@@ -14,7 +14,6 @@ import glob
 import itertools
 import os
 import re
-import sys
 from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,14 +23,12 @@ import numpy as np
 from roformer_keras.checks import is_integer
 from roformer_keras.data.lines import (
     UTF_8,
-    budget_of,
     file_name,
     place_line,
-    read_json_text,
     read_lines,
+    read_text,
 )
 from roformer_keras.errors import ConfigurationError, SourceError, name_list
-from roformer_keras.io.budget import Budget
 from roformer_keras.io.json_file import check_unicode, parse_json, strict_json
 from roformer_keras.io.vocabulary import MASK
 
@@ -201,8 +198,8 @@ def _questions(path, encoding):
     """The place, the context and the fields of each question of a file."""
     name = file_name(path)
     try:
-        text = read_json_text(path, encoding)
-        content = parse_json(text, name, kind=list)
+        text = read_text(path, encoding)
+        content = parse_json(text, name, kind=list, trusted=True)
     except ConfigurationError as error:
         raise SourceError(error.message, hint=_C3_LAYOUT) from error
     for at, document in enumerate(content):
@@ -264,19 +261,14 @@ def read_chid(
         SourceError: a file is not of this layout.
     """
     answers = _read_answers(path, encoding) if "label" in fields else {}
-    budget = budget_of(path)
     for line, text in read_lines(path, encoding):
         if text.isspace():
             continue
         line_place = place_line(line, path)
-        budget.spend_line(text)
         content = _chid_object(text, line_place)
-        # Each blank has a copy of its passage, also of a stream.
-        copies = Budget(line_place, len(text))
         for passage in content["content"]:
             blanks = [(one[0], *one.span()) for one in _BLANK.finditer(passage)]
             for blank, start, end in blanks:
-                copies.spend(sys.getsizeof(passage))
                 before, after = (
                     _BLANK.sub(OTHER_BLANK, part).replace(MASK, OTHER_BLANK)
                     for part in (passage[:start], passage[end:])
@@ -314,7 +306,7 @@ def read_chid(
 
 def _chid_object(text, place):
     try:
-        content = parse_json(text, place)
+        content = parse_json(text, place, trusted=True)
     except ConfigurationError as error:
         raise SourceError(error.message) from error
     for key in ("content", "candidates"):
@@ -334,7 +326,7 @@ def _read_answers(path, encoding):
         )
     name = chid_answers(path)
     try:
-        answers = parse_json(read_json_text(name, encoding), name)
+        answers = parse_json(read_text(name, encoding), name, trusted=True)
     except ConfigurationError as error:
         raise SourceError(error.message) from error
     for blank, number in answers.items():

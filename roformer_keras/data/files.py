@@ -39,7 +39,6 @@ from roformer_keras.data import arrow, cells, choices, squad
 from roformer_keras.data.lines import (
     OPENERS,
     UTF_8,
-    budget_of,
     file_name,
     place_line,
     read_lines,
@@ -47,7 +46,6 @@ from roformer_keras.data.lines import (
 from roformer_keras.data.objects import read_objects
 from roformer_keras.data.tagged import join_tokens, read_tagged, token_tags
 from roformer_keras.errors import ConfigurationError, Hint, SourceError, name_list
-from roformer_keras.io.budget import Budget
 from roformer_keras.types import FileEncoding, FileFormat, FileHeader
 
 _TAGGED = (".bio", ".conll")
@@ -192,7 +190,7 @@ def read_table(
     keys: tuple[str, ...] = ()
     places: list[int] = []
     if kind in _TAGGED:
-        rows = budget_of(path).rows(read_tagged(path, count, encoding))
+        rows = read_tagged(path, count, encoding)
     elif kind in _KEYED:
         if kind == ".squad":
             names = _squad_names(path, count)[: count + labelled]
@@ -494,10 +492,7 @@ def _read_keys(path, kind, keys, encoding):
         ".chid": choices.read_chid,
     }
     if kind in _OBJECTS:
-        rows = read_objects(path, kind, keys, encoding)
-    elif kind in own_keys:
-        rows = own_keys[kind](path, keys, encoding)
-    else:
-        rows = arrow.read_columns(path, kind, keys)
-    files = data_files(path, kind[1:])
-    return Budget.of_files(file_name(path), files).rows(rows)
+        return read_objects(path, kind, keys, encoding)
+    if kind in own_keys:
+        return own_keys[kind](path, keys, encoding)
+    return arrow.read_columns(path, kind, keys)

@@ -9,7 +9,7 @@ import itertools
 from collections import ChainMap
 from collections.abc import Iterator, Sequence
 
-from roformer_keras.data.lines import UTF_8, file_name, read_json_text
+from roformer_keras.data.lines import UTF_8, file_name, read_text
 from roformer_keras.errors import ConfigurationError, SourceError, name_list
 from roformer_keras.io.json_file import parse_json
 
@@ -39,7 +39,7 @@ def read_questions(
     """
     name = file_name(path)
     try:
-        content = parse_json(read_json_text(path, encoding), name)
+        content = parse_json(read_text(path, encoding), name, trusted=True)
     except ConfigurationError as error:
         raise SourceError(error.message, hint=_LAYOUT) from error
     numbers = itertools.count(1)

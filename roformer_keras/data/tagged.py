@@ -13,13 +13,11 @@ import numpy as np
 from roformer_keras.checks import is_integer
 from roformer_keras.data.lines import (
     UTF_8,
-    budget_of,
     file_name,
     place_line,
     read_lines,
 )
 from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.io.budget import memory_of
 
 _LOGGER = logging.getLogger(__name__)
 _TAG = re.compile(r"([BIOMESLUW])(?:[-_](.+))?", re.IGNORECASE | re.DOTALL)
@@ -223,22 +221,16 @@ def read_tagged(
     errors: dict[int, SourceError] = {}
     widths: dict[int, dict[int, int]] = {}
     counts: Counter[int] = Counter()
-    is_inside, size = False, 0
-    budget = budget_of(path)
+    is_inside = False
     for line, text in read_lines(path, encoding):
         if not text.strip() or text.startswith("-DOCSTART-"):
             is_inside = False
             continue
         if not is_inside:
             texts.append((line, []))
-            size = 0
         is_inside = True
         begins, tokens = texts[-1]
         words = _words_of(text)
-        memory = memory_of(words)
-        budget.spend(memory)
-        size += memory
-        budget.check_row(size)
         if len(words) > 1:
             tokens.append((words[0], words[-1]))
             # An error names the first line with its number of columns.

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from roformer_keras.checks import check_file
 from roformer_keras.errors import SourceError
 
 CHUNK = 2**20
@@ -39,7 +40,8 @@ class Blob:
 
     @classmethod
     def of_file(cls, path: Path) -> "Blob":
-        """A whole file; raises FileNotFoundError if there is none."""
+        """A whole file; raises SourceError as `check_file` does, or OSError."""
+        check_file(path)
         return cls(path, 0, path.stat().st_size, str(path))
 
     def read(self, start: int = 0, size: int | None = None) -> bytes:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from roformer_keras.checks import check_integer
+from roformer_keras.checks import check_file, check_integer
 from roformer_keras.errors import (
     ConfigurationError,
     Hint,
@@ -150,11 +150,11 @@ def readable_network(path: Path) -> Iterator[None]:
     """
     if not path.exists():
         raise SourceError(f"the export lacks {path}: export the model again")
+    # A SavedModel is a folder.
+    if path.suffix in (".onnx", ".xml"):
+        check_file(path)
     if path.suffix == ".xml":
-        for file in (path, path.with_suffix(".bin")):
-            # OpenVINO waits for a pipe.
-            if file.exists() and not file.is_file():
-                raise SourceError(f"{file} must be a file: export the model again")
+        check_file(path.with_suffix(".bin"))
         with open(path, "rb") as stream:
             if not _NETWORK.match(stream.read(2**10)):
                 raise _damaged(path, "it holds no network of OpenVINO")

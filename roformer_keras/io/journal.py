@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from roformer_keras.checks import is_integer
+from roformer_keras.checks import check_file, is_integer
 from roformer_keras.errors import Hint, OutputError, SourceError
 from roformer_keras.io.atomic import one_line, output_errors, replacing, sync_entry
 
@@ -161,6 +161,7 @@ def read_record(
         counts: names of more numbers that it must hold, none below 0.
     """
     try:
+        check_file(path)
         record = parse_record(path.read_bytes())
         if record is None:
             return None
@@ -223,6 +224,7 @@ class AppendedFile:
     def __init__(self, path: Path, size: int | None = None):
         self.path = path
         with self._errors():
+            check_file(path)
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115
             actual_size = os.fstat(self._file.fileno()).st_size
             self.size = actual_size if size is None else min(size, actual_size)

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from roformer_keras.checks import check_file
 from roformer_keras.errors import RoFormerError, SourceError
 from roformer_keras.io.archive import ZipTree, is_zip, looks_like_zip
 from roformer_keras.io.blob import HDF5_MAGIC, HEAD_SIZE, Blob, unreadable
@@ -234,8 +235,7 @@ def _find(path: Path) -> tuple["_FolderTree", _Candidate]:
     if stat.S_ISDIR(status.st_mode):
         tree = _FolderTree(path)
         return tree, _choose(tree)
-    if not stat.S_ISREG(status.st_mode):
-        raise SourceError(f"{path} is neither a file nor a folder")
+    check_file(path)
     if status.st_size == 0:
         raise _unknown_content(path)
     tree = _FolderTree(path.parent)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roformer_keras.checks import check_integer, check_path
+from roformer_keras.checks import check_file, check_integer, check_path
 from roformer_keras.data.files import read_table
 from roformer_keras.data.texts import as_texts, check_list
 from roformer_keras.data.vector_files import npy_bytes
@@ -284,6 +284,7 @@ def encoder_of(model: Any, max_length: int | None = None) -> Callable[[list[str]
 
 
 def _read_vectors(path):
+    check_file(path)
     try:
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError, OverflowError) as error:

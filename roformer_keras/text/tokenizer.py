@@ -30,9 +30,10 @@ from roformer_keras.checks import (
 )
 from roformer_keras.conversion.reader import read_tokenizer
 from roformer_keras.conversion.writer import save_tokenizer
-from roformer_keras.errors import ConfigurationError, SourceError, VocabularyError
+from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import replacing
+from roformer_keras.io.blob import Blob, unreadable
 from roformer_keras.io.vocabulary import (
     CLS,
     MASK,
@@ -542,11 +543,9 @@ def _read_vocabulary(vocabulary):
     """The tokens by id, of a path, a sequence or a mapping."""
     if isinstance(vocabulary, str | os.PathLike):
         try:
-            data = pathlib.Path(vocabulary).read_bytes()
+            data = Blob.of_file(pathlib.Path(vocabulary)).read()
         except OSError as error:
-            raise SourceError(
-                f"cannot read the vocabulary {vocabulary}: {error}"
-            ) from error
+            raise unreadable(f"the vocabulary {vocabulary}", error) from error
         tokens = fitting_tokens(read_vocabulary(data, os.fspath(vocabulary)))
     elif isinstance(vocabulary, Mapping):
         if set(vocabulary.values()) != set(range(len(vocabulary))):

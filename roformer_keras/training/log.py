@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from roformer_keras.checks import check_file
 from roformer_keras.errors import CheckpointError
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import output_errors
@@ -101,6 +102,7 @@ def read_log(path: Path) -> list[dict]:
 
 @contextmanager
 def _opened(path):
+    check_file(path)
     try:
         with open(path, encoding="utf-8", newline="") as file:
             yield file

@@ -11,6 +11,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from roformer_keras.checks import check_file
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.io.atomic import replacing
 
@@ -108,6 +109,7 @@ def load_variables(path: Path, variables: Mapping[str, Sequence]) -> None:
 
 @contextmanager
 def _open(path):
+    check_file(path)
     try:
         with safetensors.safe_open(path, "numpy") as file:
             yield file

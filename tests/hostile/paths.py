@@ -84,7 +84,7 @@ _OF_OTHERS = {
     "x.tar": b"x" * 257 + b"ustar\x0000",
 }
 LONG, DEEP = "x" * 5000, "x/" * 5000
-NO_FILE = "is neither a file nor a folder"
+NO_FILE = "must be a file, and is a"
 # SOURCE, files, message. More of them are in tests/unit/test_sources.py.
 _SOURCES = [
     ("''", {}, "a source must be a path or a name, got ''"),

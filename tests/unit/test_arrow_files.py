@@ -3,7 +3,6 @@
 import contextlib
 import json
 import random
-import struct
 
 import pyarrow as pa
 import pytest
@@ -14,9 +13,7 @@ from roformer_keras.cli.texts import read_lines
 from roformer_keras.data import arrow, files
 from roformer_keras.data.corpus import CorpusSource, read_corpus
 from roformer_keras.data.files import read_records, read_table
-from roformer_keras.data.lines import budget_of
 from roformer_keras.errors import SourceError
-from roformer_keras.io.declared_sizes import parquet_groups
 
 ROWS = {"id": [7, 8, 9], "text": ["甲，乙", "丙 丁", "戊"], "label": ["好", "坏", "好"]}
 TEXTS, LABELS = [("甲，乙",), ("丙 丁",), ("戊",)], ["好", "坏", "好"]
@@ -201,9 +198,7 @@ def test_few_rows_are_in_memory_at_a_time(tmp_path):
     table = pa.table({"text": ["甲"] * count})
     for name in ("a.parquet", "a.arrow"):
         path = write(tmp_path / name, table)
-        batches = list(
-            arrow._batches(str(path), path.suffix, ["text"], budget_of(str(path)))
-        )
+        batches = list(arrow._batches(str(path), path.suffix, ["text"]))
         assert [batch.num_rows for batch in batches] == [arrow.ROWS_AT_A_TIME] * 3
 
 
@@ -212,43 +207,6 @@ def test_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     with pytest.raises(ValueError, match=r"pip install 'roformer-keras\[data\]'"):
         read_table(path, 1)
-
-
-def test_a_header_may_not_declare_more_values_than_bytes():
-    """A list of 2**60 values of one bit in the metadata, of which none are read."""
-    footer = bytes([0x19, 0xF1]) + b"\x80" * 8 + b"\x10"
-    with pytest.raises(ValueError, match="cut off"):
-        parquet_groups(footer)
-
-
-def test_a_buffer_may_not_be_smaller_than_nothing(tmp_path):
-    """Its size would pay for the others."""
-    table = pa.table({"text": ["x" * 100] * 50})
-    options = ipc.IpcWriteOptions(compression="zstd")
-    path = tmp_path / "a.arrow"
-    with ipc.new_stream(path, table.schema, options=options) as stream:
-        stream.write_table(table)
-    content = bytearray(path.read_bytes())
-    # The place and the size of the buffer of what is missing, and of that of the ends.
-    at = next(
-        at
-        for at in range(0, len(content) - 32, 4)
-        if (numbers := struct.unpack_from("<4q", content, at))[:3] == (0, 0, 0)
-        and 8 < numbers[3] < 1000
-    )
-    struct.pack_into("<q", content, at + 8, -(2**50))
-    path.write_bytes(content)
-    with pytest.raises(SourceError, match="a size below 0"):
-        read_table(str(path), 1, labelled=False)
-
-
-def test_a_part_of_a_column_is_no_more_than_its_rows():
-    """The other rows become 4 GB, more than a text column can hold."""
-    texts = pa.DictionaryArray.from_arrays(
-        pa.array([0] * 4000 + [1], "int32"), ["x" * 2**20, "今天"]
-    )
-    column = pa.ListArray.from_arrays(pa.array([0, 4000, 4001], "int32"), texts)
-    assert arrow.plain_values(column.slice(1)) == [["今天"]]
 
 
 def test_many_small_groups_of_rows_are_read_together(tmp_path):

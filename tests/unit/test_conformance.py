@@ -22,8 +22,7 @@ from roformer_keras.cli.texts import read_rows
 from roformer_keras.conversion.reader import read_tokenizer
 from roformer_keras.data.files import read_records, read_table
 from roformer_keras.distributed.files import _rows_of
-from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
-from roformer_keras.io.budget import MAX_ROW
+from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.io.json_file import MAX_DEPTH
 from roformer_keras.tasks.labels import parse_name
 
@@ -339,14 +338,6 @@ def test_a_field_has_a_name(names, tmp_path):
         path = write(tmp_path, kind, [[*NAMES, ""], *([*row, "x"] for row in ROWS)])
         with pytest.raises(ConfigurationError, match="names that are not empty"):
             read_table(path, 1, names, labelled=len(names) > 1)
-
-
-@pytest.mark.weekly
-@pytest.mark.parametrize("kind", ["csv", "tsv", "txt", *KEYED, "saved"])
-def test_a_row_has_a_largest_size(kind, tmp_path):
-    path = make(tmp_path, kind, "x" * (MAX_ROW + 1))
-    with pytest.raises(SourceError, match=r"must .*at most 67,108,864|field larger"):
-        labelled(path, kind)
 
 
 # === Texts of models ===

@@ -19,6 +19,7 @@ from web_server import NAME, serving
 
 from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.io.export_file import check_types, parse_export
+from roformer_keras.io.json_file import parse_json
 
 MODULES = (archives, hdf5, tensors, presets, configurations, paths)
 
@@ -71,6 +72,14 @@ def test_presets_of_tasks_and_of_encoder_decoders(tmp_path):
             if error.exit_code != code or message not in str(error):
                 wrong.append(f"{message}: {error.exit_code} {error}")
     assert wrong == []
+
+
+def test_json_of_a_checkpoint_is_bounded():
+    """It is refused before it is parsed; data may become any size."""
+    text = f"[{'[],' * 2**20}[]]"
+    with pytest.raises(SourceError, match="x must take at most 24 times its size"):
+        parse_json(text, "x", kind=list)
+    assert len(parse_json(text, "x", kind=list, trusted=True)) == 2**20 + 1
 
 
 def test_descriptions_of_exports(tmp_path):

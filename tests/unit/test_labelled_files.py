@@ -201,23 +201,20 @@ def keyed(text):
 
 NO_TEXT, NO_OBJECT = "line 1 of .*a text must be a str", "must be a JSON object"
 KINDS = ".csv, .tsv, .txt, .xlsx, .jsonl, .json, .bio, .conll, .parquet or .arrow"
-TOO_LONG, TWO = "line 1 of .*at most 67,108,864 bytes", "must have 2 columns, got 1"
+TWO = "must have 2 columns, got 1"
 # Name, contents, message.
 BAD = [
     # What is no file, or none of these.
     ("x.tsv", [os.mkfifo], "x.tsv must be a file, and is a pipe: read it from"),
-    ("x.tsv", [os.mkdir], "x.tsv: Is a directory"),
+    ("x.tsv", [os.mkdir], "x.tsv must be a file, and is a folder"),
     ("x.tsv", [link("x.tsv")], "Too many levels of symbolic links"),
     ("x.tsv", [link("nowhere")], "x.tsv: No such file"),
-    *((f"x.{kind}", [link("/dev/zero")], TOO_LONG) for kind in ("tsv", "csv", "bio")),
-    ("x.jsonl", [link("/dev/zero")], TOO_LONG),
-    ("x.tsv.gz", [link("/dev/zero")], "x.tsv.gz: Not a gzipped file (b'\\x00\\x00')"),
     *((name, [GOOD], KINDS) for name in ("x", "x.ods", "x.tsv.gz.gz")),
     ("x.xlsx", [GOOD, b"PK"], "x.xlsx as Excel: File is not a zip file"),
     ("x.parquet", [b"PAR1"], "x.parquet as Parquet: "),
     ("x.arrow", [b"ARROW1"], "x.arrow as Arrow: "),
     # Nothing in it.
-    ("x.tsv", ["", "\n\n\n", b"\xef\xbb\xbf", link("/dev/null")], "x.tsv has no row"),
+    ("x.tsv", ["", "\n\n\n", b"\xef\xbb\xbf"], "x.tsv has no row"),
     ("x.csv", ["", "text,label\n", ",\n,\n"], "x.csv has no row"),
     ("x.jsonl", ["", " \n\t\n"], "x.jsonl has no row"),
     ("x.bio", ["", "\n \n"], "x.bio has no row"),
@@ -232,9 +229,13 @@ BAD = [
     ("x.jsonl", [b"\xed\xa0\x80"], "line 1 of .*x.jsonl must be UTF-8"),
     ("x.bio", [b"\x80 O\n"], "line 1 of .*x.bio must be UTF-8"),
     ("x.tsv", [GOOD.encode() + b"\xc0\x80\t1\n"], "line 3 of .*x.tsv must be UTF-8"),
-    ("x.tsv.gz", [GZ[:-9], GZ[:11]], "x.tsv.gz: Compressed file ended before the"),
-    ("x.tsv.gz", [GZ[:-8] + bytes(8)], "x.tsv.gz: CRC check failed 0x0 != 0xc9a9a713"),
-    ("x.tsv.gz", [GZ[:12] + b"\xff" + GZ[13:]], "CRC check failed 0xc9a9a713 !="),
+    ("x.tsv.gz", [GZ[:-9], GZ[:11]], "x.tsv.gz.*: Compressed file ended before the"),
+    (
+        "x.tsv.gz",
+        [GZ[:-8] + bytes(8)],
+        "x.tsv.gz.*: CRC check failed 0x0 != 0xc9a9a713",
+    ),
+    ("x.tsv.gz", [GZ[:12] + b"\xff" + GZ[13:]], "line 1 of .*x.tsv.gz must be UTF-8"),
     ("x.tsv.gz", [GOOD], "x.tsv.gz: Not a gzipped file (b'\\xe7\\x94')"),
     ("x.tsv.gz", [GZ + b"rubbish"], "x.tsv.gz.*: Not a gzipped file (b'ru')"),
     ("x.tsv.gz", [TAR.getvalue()], f"line 1 of .*x.tsv.gz {TWO}"),

@@ -13,7 +13,8 @@ SECTIONS = re.split(r"^#+ ", TEXT, flags=re.MULTILINE)
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in TEXT.splitlines()
-    if line.startswith("|") and not line.startswith(("|---", "| promise", "| library"))
+    if line.startswith("|")
+    and not line.startswith(("|---", "| promise", "| library", "| input"))
 ]
 PROMISES = [row for row in ROWS if len(row) == 2]
 LIBRARIES = [row for row in ROWS if len(row) == 3]

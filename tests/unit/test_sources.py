@@ -306,10 +306,10 @@ def test_files_that_are_no_checkpoint(tmp_path):
 
 def test_neither_file_nor_folder(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    refuse(tmp_path / "pipe", "is neither a file nor a folder")
+    refuse(tmp_path / "pipe", "pipe must be a file, and is a pipe")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(os.path.relpath(tmp_path / "s"))
-        refuse(tmp_path / "s", "is neither a file nor a folder")
+        refuse(tmp_path / "s", "s must be a file, and is a device or a socket")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     refuse(tmp_path / "loop", "cannot read .*loop")
 
