@@ -7,10 +7,11 @@ from keras import ops
 
 from roformer_keras.bert4keras.keras2_layers import (
     MERGES,
+    PLAIN,
     NodeTensors,
-    concatenate_masks,
     hide_positions,
-    join_masks,
+    join_sequences,
+    mask_of_branches,
 )
 from roformer_keras.layers import causal_mask, unilm_mask
 
@@ -29,20 +30,13 @@ class Layer(NodeTensors, keras.layers.Layer):
 # === Masks ===
 
 
-@_serializable
-class Add(NodeTensors, keras.layers.Add):
-    """The sum of its inputs, with the masks of Keras 2, see `join_masks`."""
-
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        return join_masks(mask)
-
-
-def _with_joined_masks(name):
+def _with_masks_of_keras_2(name):
     base = getattr(keras.layers, name)
     content = {
         "__doc__": f"`keras.layers.{name}`, with the masks of Keras 2.",
         "__module__": __name__,
-        "compute_mask": Add.compute_mask,
+        "compute_mask": mask_of_branches,
+        **PLAIN.get(name, {}),
     }
     return _serializable(type(name, (NodeTensors, base), content))
 
@@ -62,20 +56,11 @@ class GlobalMaxPooling1D(NodeTensors, keras.layers.GlobalMaxPooling1D):
         return None
 
 
-@_serializable
-class Concatenate(NodeTensors, keras.layers.Concatenate):
-    """Branches next to each other, with the masks of Keras 2."""
-
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        return concatenate_masks(self, inputs, mask)
-
-
 # Name of a layer of Keras -> the one with the masks of Keras 2.
-MASKED = {name: _with_joined_masks(name) for name in MERGES if name != "Add"} | {
-    "Add": Add,
-    "Concatenate": Concatenate,
+MASKED = {name: _with_masks_of_keras_2(name) for name in (*MERGES, "Concatenate")} | {
     "GlobalMaxPooling1D": GlobalMaxPooling1D,
 }
+Add = MASKED["Add"]
 
 
 @_serializable
@@ -86,13 +71,7 @@ class Concatenate1D(Layer):
         return ops.concatenate(inputs, axis=1)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        if mask is None or all(one is None for one in mask):
-            return None
-        masks = [
-            ops.ones(ops.shape(x)[:2], "bool") if one is None else one
-            for x, one in zip(inputs, mask, strict=True)
-        ]
-        return ops.concatenate(masks, axis=1)
+        return join_sequences(inputs, mask)
 
 
 class _WithoutMask(Layer):

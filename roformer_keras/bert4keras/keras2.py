@@ -25,9 +25,12 @@ Models:
 Layers:
 
 - `layer.get_output_at(i)` and `layer.get_input_at(i)` are the tensors of its call `i`.
-- Layers that add up have the mask where all branches have it, see `join_masks`, and
-  `GlobalMaxPooling1D` leaves out what the mask hides. Where that differs from Keras 3,
-  the layer is saved as one of this package.
+- Layers that merge branches have the mask where all branches have it, see
+  `join_masks`, and merge hidden numbers as well. `GlobalMaxPooling1D` leaves out what
+  the mask hides. Where that differs from Keras 3, the layer is saved as one of this
+  package.
+- The mask of a list is None if none of its tensors has one.
+- `add_metric` in a layer's `call` shows a mean in training.
 - A `Lambda` drops the mask without a word.
 
 All else is saved as Keras's own, and loaded without this package.
@@ -42,7 +45,12 @@ from typing import Any
 import keras as keras3
 
 from roformer_keras.bert4keras import keras_functions as K
-from roformer_keras.bert4keras.keras2_layers import DIFFERENT, MERGES, layer_class
+from roformer_keras.bert4keras.keras2_layers import (
+    DIFFERENT,
+    MERGES,
+    layer_class,
+    named_activation,
+)
 from roformer_keras.bert4keras.keras2_models import (
     Model,
     ModelCheckpoint,
@@ -94,6 +102,11 @@ def _merging(name):
     return merge
 
 
+def _activation(identifier: Any = None) -> Any:
+    """`keras.activations.get`, which knows bert4keras's names as well."""
+    return keras3.activations.get(named_activation(identifier))
+
+
 _DIVERGENCE = "kullback_leibler_divergence"
 
 
@@ -114,6 +127,7 @@ def _replacements() -> dict[str, dict[str, Any]]:
     kinds = {"Model": Model, "Sequential": Sequential}
     return {
         "": {**kinds, "Layer": layers["Layer"]},
+        "activations": {"get": _activation},
         "layers": {**layers, **merges},
         "models": {**kinds, **files},
         "saving": files,

@@ -33,20 +33,66 @@ def _shapes(tensors):
     return tuple(tensors.shape)
 
 
+def named_activation(name: Any) -> Any:
+    """The GELU of bert4keras that a name means; anything else as it is."""
+    from roformer_keras.bert4keras import backend
+
+    is_gelu = isinstance(name, str) and name in ("gelu_erf", "gelu_tanh")
+    return getattr(backend, name) if is_gelu else name
+
+
+def _is_empty(mask):
+    is_several = isinstance(mask, list | tuple) and mask
+    return is_several and all(one is None for one in mask)
+
+
+def _without_empty_masks(method):
+    @functools.wraps(method)
+    def call(*args, **options):
+        args = [None if _is_empty(x) else x for x in args]
+        if _is_empty(options.get("mask")):
+            options["mask"] = None
+        return method(*args, **options)
+
+    return call
+
+
 class NodeTensors(_Layer):
-    """A mixin of layers that tell the tensors of their calls."""
+    """A mixin of layers that tell the tensors of their calls.
+
+    Subclasses get None for the mask of a list of which no tensor has a mask.
+    """
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        for name in {"call", "compute_mask"} & vars(cls).keys():
+            setattr(cls, name, _without_empty_masks(vars(cls)[name]))
 
     def __init__(self, *args: Any, **options: Any):
-        from roformer_keras.bert4keras import backend
+        options = {
+            key: named_activation(x) if key.endswith("activation") else x
+            for key, x in options.items()
+        }
+        super().__init__(*map(named_activation, args), **options)
 
-        names = ("gelu_erf", "gelu_tanh")
-        args = tuple(
-            getattr(backend, x) if isinstance(x, str) and x in names else x
-            for x in args
-        )
-        if options.get("activation") in names:
-            options["activation"] = getattr(backend, options["activation"])
-        super().__init__(*args, **options)
+    def add_metric(
+        self, value: Any, aggregation: str | None = "mean", name: str | None = None
+    ) -> None:
+        """Shows the mean of a value over the training batches of an epoch.
+
+        Args:
+            value: float, of any shape.
+            aggregation: `"mean"`, or None, which is the same.
+            name: of the metric.
+        """
+        name = name or "metric"
+        attribute = f"metric_{name}"
+        if not hasattr(self, attribute):
+            # Keras takes no new state once a layer is built, and only the call knows.
+            with quirks.adding_state(self):
+                setattr(self, attribute, keras.metrics.Mean(name=name))
+        if quirks.called_in_training():
+            getattr(self, attribute).update_state(ops.mean(value))
 
     def get_input_at(self, node_index: int) -> Any:
         """The symbolic input of the layer's call of a number."""
@@ -96,19 +142,15 @@ def join_masks(masks: Any) -> Any:
     return joined
 
 
-def concatenate_masks(layer: Any, inputs: Any, mask: Any = None) -> Any:
-    """The mask of a concatenation, in which a branch without a mask is visible.
-
-    A position of joined features is visible if all branches are. Keras 3 asks for any.
-    """
-    if mask is None or all(one is None for one in mask):
+def join_sequences(inputs: Any, mask: Any = None) -> Any:
+    """The mask of sequences one after another; one without a mask is visible."""
+    if mask is None:
         return None
-    visible = [ops.ones_like(x, "bool") for x in inputs]
-    visible = [
-        ones if one is None else ops.logical_and(ones, ops.expand_dims(one, -1))
-        for ones, one in zip(visible, mask, strict=True)
+    masks = [
+        ops.ones_like(x[..., 0], "bool") if one is None else one
+        for x, one in zip(inputs, mask, strict=True)
     ]
-    return ops.all(ops.concatenate(visible, axis=layer.axis), axis=-1)
+    return ops.concatenate(masks, axis=1)
 
 
 def hide_positions(pooling: keras.layers.Layer, inputs: Any, mask: Any = None) -> Any:
@@ -134,23 +176,24 @@ def _become(layer, name):
     object.__setattr__(layer, "__class__", basic_layers.MASKED[name])
 
 
-def _joins_masks(self, inputs, mask=None):
-    """`compute_mask` of a layer that adds up.
+def mask_of_branches(layer: Any, inputs: Any, mask: Any = None) -> Any:
+    """`compute_mask` of a layer that merges branches."""
+    if getattr(layer, "axis", -1) in (-1, len(inputs[0].shape) - 1):
+        return join_masks(mask)
+    return join_sequences(inputs, mask)
 
-    A layer whose mask differs from that of Keras 3 becomes one of this package, so that
-    a model of it is loaded with this package only, and gives the same numbers.
+
+def _mask_of_branches(self, inputs, mask=None):
+    """Returns `mask_of_branches`, and notes where it differs from Keras 3.
+
+    A layer whose numbers differ from those of Keras 3 becomes one of this package, so
+    that a model of it is loaded with this package only, and gives the same numbers.
     """
-    masks = list(mask or ())
-    if any(one is not masks[0] for one in masks):
+    masks = mask or [None]
+    is_other = any(one is not masks[0] for one in masks)
+    if is_other or (masks[0] is not None and type(self).__name__ in PLAIN):
         _become(self, type(self).__name__)
-    return join_masks(masks)
-
-
-def _concatenates_masks(self, inputs, mask=None):
-    masks = list(mask or ())
-    if any(one is not masks[0] for one in masks):
-        _become(self, "Concatenate")
-    return concatenate_masks(self, inputs, mask)
+    return mask_of_branches(self, inputs, mask)
 
 
 def _pool_visible(self, inputs, **mask):
@@ -170,11 +213,23 @@ def _initialize_lambda(self, *arguments, **options):
     self.supports_masking = True
 
 
+def _plain(function):
+    return {"_merge_function": lambda self, x: functools.reduce(function, x)}
+
+
 MERGES = ("Add", "Average", "Maximum", "Minimum", "Multiply", "Subtract")
+# Layers for which Keras 3 replaces numbers that a mask hides, which Keras 2 merges.
+PLAIN = {
+    "Maximum": _plain(ops.maximum),
+    "Minimum": _plain(ops.minimum),
+    "Multiply": _plain(ops.multiply),
+}
 # Layer -> its methods that differ.
 DIFFERENT: dict[str, dict[str, Callable]] = {
-    **{name: {"compute_mask": _joins_masks} for name in MERGES},
-    "Concatenate": {"compute_mask": _concatenates_masks},
+    **{
+        name: {"compute_mask": _mask_of_branches, **PLAIN.get(name, {})}
+        for name in (*MERGES, "Concatenate")
+    },
     "GlobalMaxPooling1D": {"call": _pool_visible, "compute_mask": _drop_mask},
     "Lambda": {"__init__": _initialize_lambda},
 }

@@ -19,7 +19,6 @@ from roformer_keras.bert4keras.basic_layers import (  # noqa: F401
     Layer,
     ScaleOffset,
     UnifiedLanguageModelMask,
-    join_masks,
 )
 from roformer_keras.bert4keras.block_layers import (  # noqa: F401
     FeedForward,
@@ -31,6 +30,7 @@ from roformer_keras.bert4keras.embedding_layers import (  # noqa: F401
     PositionEmbedding,
     SinusoidalPositionEmbedding,
 )
+from roformer_keras.bert4keras.keras2_layers import join_masks
 from roformer_keras.bert4keras.loss_layer import Loss  # noqa: F401
 from roformer_keras.bert4keras.structured_layers import (  # noqa: F401
     ConditionalRandomField,

@@ -5,7 +5,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from roformer_keras import quirks
 from roformer_keras.bert4keras.basic_layers import Layer
 
 _serializable = keras.saving.register_keras_serializable("bert4keras")
@@ -26,12 +25,8 @@ class Loss(Layer):
         # Labels are among the inputs.
         super().__init__(autocast=False, **kwargs)
         self.output_axis = output_axis
-        self._is_training = False
 
-    def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> Any:
-        self._is_training = bool(training)
-        if mask is not None and all(one is None for one in mask):
-            mask = None
+    def call(self, inputs: Any, mask: Any = None) -> Any:
         self.add_loss(ops.mean(self.compute_loss(inputs, mask)))
         return self.chosen(inputs)
 
@@ -46,25 +41,6 @@ class Loss(Layer):
     def compute_loss(self, inputs: Any, mask: Any = None) -> Any:
         """The loss of the inputs, of any shape; subclasses define it."""
         raise NotImplementedError
-
-    def add_metric(
-        self, value: Any, aggregation: str | None = "mean", name: str | None = None
-    ) -> None:
-        """Shows the mean of a value over the batches of an epoch.
-
-        Args:
-            value: float, of any shape.
-            aggregation: `"mean"`, or None, which is the same.
-            name: of the metric.
-        """
-        name = name or "metric"
-        attribute = f"metric_{name}"
-        if not hasattr(self, attribute):
-            # Keras takes no new state once a layer is built, and only the call knows.
-            with quirks.adding_state(self):
-                setattr(self, attribute, keras.metrics.Mean(name=name))
-        if self._is_training:
-            getattr(self, attribute).update_state(ops.mean(value))
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         return None if mask is None else self.chosen(mask)

@@ -12,7 +12,7 @@ from keras import ops
 from roformer_keras.bert4keras import backend, layers
 from roformer_keras.bert4keras.backend import K, keras
 from roformer_keras.bert4keras.keras2 import keras2_habits
-from roformer_keras.bert4keras.keras2_layers import MERGES
+from roformer_keras.bert4keras.keras2_layers import MERGES, PLAIN
 from roformer_keras.bert4keras.snippets import adversarial_training
 from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
@@ -129,6 +129,22 @@ def test_layers_and_models_tell_their_shapes():
     assert sequential.output_shape == (None, 2)
 
 
+@pytest.mark.parametrize("base", [keras.layers.Layer, layers.Layer])
+def test_layers_of_scripts_show_metrics_in_training(base):
+    class Measured(base):
+        def call(self, inputs):
+            self.add_metric(K.abs(inputs), name="size", aggregation="mean")
+            return inputs * 2
+
+    x = keras.Input((2,))
+    model = keras.Model(x, layers.BiasAdd()(Measured()(x)))
+    model.compile("sgd", "mse")
+    ones = np.array([[1.0, -2.0]] * 3)
+    history = model.fit(ones, ones, epochs=2, verbose=0).history
+    assert history["size"] == [1.5, 1.5]
+    model.predict(ones, verbose=0)
+
+
 @pytest.mark.parametrize("method", ["add_loss", "add_metric"])
 def test_symbolic_losses_and_metrics_are_refused_with_the_way_out(method):
     x = keras.Input((3,))
@@ -145,8 +161,10 @@ def test_activations_of_bert4keras_have_names(name):
         keras.layers.Dense(5, name, kernel_initializer="identity"),
         keras.layers.Dense(5, activation=name, kernel_initializer="identity"),
         keras.layers.Activation(name),
+        keras.activations.get(name),
     ):
         np.testing.assert_allclose(K.eval(layer(x[None]))[0], expected, atol=1e-6)
+    assert keras.activations.get("relu") is keras3.activations.relu
 
 
 def test_functions_of_symbolic_tensors():
@@ -180,36 +198,10 @@ def test_a_loss_layer_trains_by_the_mean_and_shows_its_metric():
     np.testing.assert_allclose(history["distance"], np.mean(abs(predicted - y)), 1e-5)
 
 
-def test_masks_are_joined_as_in_keras_2():
-    ids = keras.Input((None,))
-    masked = layers.Embedding(5, 3, mask_zero=True)(ids)
-    plain = layers.Embedding(5, 3)(ids)
-    wide, narrow = np.array([[1, 2, 0, 0]]), np.array([[1, 2]])
-    for merge in (keras.layers.Add, keras.layers.Multiply):
-        pooled = keras.layers.GlobalMaxPooling1D()(merge()([masked, plain]))
-        model = keras.Model(ids, pooled)
-        np.testing.assert_allclose(model(wide), model(narrow), 1e-6)
+POOLING = "GlobalMaxPooling1D"
 
 
-@pytest.mark.parametrize("axis", [-1, 1])
-@pytest.mark.parametrize("masked", [(True, False), (False, True), (True, True)])
-def test_a_concatenation_hides_what_one_branch_hides(axis, masked):
-    """Keras 2 joins the masks of features, and puts those of positions together."""
-    ids = keras.Input((4,))
-    embeddings = [layers.Embedding(5, 3, mask_zero=mask) for mask in masked]
-    x = keras.layers.Concatenate(axis=axis)([layer(ids) for layer in embeddings])
-    model = keras.Model(ids, keras.layers.GlobalAveragePooling1D()(x))
-    rows = np.array([[1, 2, 0, 0]])
-    first, second = (np.array(x.weights[0])[rows[0]] for x in embeddings)
-    if axis == -1:
-        expected = np.concatenate([first[:2].mean(0), second[:2].mean(0)])
-    else:
-        ends = [2 if mask else 4 for mask in masked]
-        expected = np.concatenate([first[: ends[0]], second[: ends[1]]]).mean(0)
-    np.testing.assert_allclose(K.eval(model(rows))[0], expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", [*MERGES, "GlobalMaxPooling1D"])
+@pytest.mark.parametrize("name", [*MERGES, "Concatenate", POOLING])
 def test_layers_are_saved_as_those_of_keras_where_masks_are_its_own(name):
     """Elsewhere a file that Keras alone loads would give other numbers."""
     ids = keras.Input((None,))
@@ -217,11 +209,11 @@ def test_layers_are_saved_as_those_of_keras_where_masks_are_its_own(name):
     plain = keras.layers.Embedding(5, 3)(ids)
     for pair, is_ours in (
         ((plain, plain), False),
-        ((masked, keras.layers.Dense(3)(masked)), name not in MERGES),
+        ((masked, keras.layers.Dense(3)(masked)), name in (*PLAIN, POOLING)),
         ((masked, plain), True),
     ):
         layer = getattr(keras.layers, name)()
-        outputs = layer(list(pair) if name in MERGES else pair[0])
+        outputs = layer(pair[0] if name == POOLING else list(pair))
         (node,) = keras.Model(ids, outputs).get_config()["layers"][-1]["inbound_nodes"]
         assert node["kwargs"] == {}
         saved = keras.saving.serialize_keras_object(layer)

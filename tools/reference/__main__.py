@@ -25,7 +25,8 @@ from tools.reference.bert4keras import reference_worker
 # In the order in which they depend on each other: the others read the checkpoints.
 WRITERS = (
     *("checkpoints", "layers", "losses", "finetuning", "generation", "tokenizer"),
-    *("huggingface", "optimizers", "snippets", "interface", "functions", "relations"),
+    *("huggingface", "optimizers", "snippets", "interface", "functions", "masks"),
+    "relations",
 )
 
 
