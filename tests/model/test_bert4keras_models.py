@@ -12,8 +12,8 @@ from common import CHECKPOINTS, SAVED, SMALL, V2_EMBEDDING_SIZE, output_of
 from golden_outputs import assert_outputs, golden_batches, golden_cases
 
 from roformer_keras.bert4keras.backend import K, keras, search_layer
-from roformer_keras.bert4keras.layers import FirstToken
-from roformer_keras.bert4keras.models import build_transformer_model
+from roformer_keras.bert4keras.layers import Embedding, FirstToken
+from roformer_keras.bert4keras.models import RoFormer, build_transformer_model
 from roformer_keras.bert4keras.optimizers import Adam
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.models import initializers
@@ -308,3 +308,98 @@ def test_fresh_weights_of_roformer_v2_follow_the_seed_of_numpy(unpacked):
     first, again, other = weights(0), weights(0), weights(1)
     assert all(map(np.array_equal, first, again))
     assert not any(map(np.array_equal, first, other))
+
+
+# === Scripts that change what a model is made of ===
+
+TINY = {
+    "vocab_size": 9,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "hidden_act": "gelu",
+}
+ROW = np.array([[1.0, 2.0, 3.0, 0.0]])
+
+
+class DrawsByMethod(RoFormer):
+    def initializer(self, shape, dtype=None, order=3, gain=1.0):
+        return K.ones(shape) * 0.25
+
+
+def test_initializer_may_be_a_method(tmp_path):
+    model = build_transformer_model(model=DrawsByMethod, **TINY)
+    table = search_layer(model.output, "Embedding-Token").get_weights()[0]
+    assert (table == 0.25).all()
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    outputs = [K.eval(x([ROW, 0 * ROW])) for x in (model, again)]
+    np.testing.assert_array_equal(*outputs)
+
+
+class OwnTable(keras.layers.Layer):
+    """A script's own embedding."""
+
+    def __init__(self, input_dim, output_dim, **options):
+        del options["embeddings_initializer"]
+        self.masks_zero = options.pop("mask_zero", False)
+        super().__init__(**options)
+        self.sizes = input_dim, output_dim
+
+    def build(self, input_shape):
+        self.table = self.add_weight("table", self.sizes)
+
+    def call(self, inputs):
+        return K.gather(self.table, K.cast(inputs, "int32"))
+
+    def compute_mask(self, inputs, mask=None):
+        return K.not_equal(inputs, 0) if self.masks_zero else None
+
+
+class NamedByProperty(Embedding):
+    """A table that is computed, under the name of the one of Keras."""
+
+    def build(self, input_shape=None):
+        self.half = self.add_weight("half", (self.input_dim, self.output_dim))
+        self.built = True
+
+    @property
+    def embeddings(self):
+        return self.half * 2
+
+
+@pytest.mark.parametrize("table", [OwnTable, NamedByProperty, keras.layers.Embedding])
+def test_a_script_may_swap_the_embedding(table):
+    class Swapped(RoFormer):
+        def apply(self, inputs=None, layer=None, arguments=None, **options):
+            swapped = table if layer is Embedding else layer
+            return super().apply(inputs, swapped, arguments, **options)
+
+    model = build_transformer_model(model=Swapped, **TINY)
+    assert isinstance(search_layer(model.output, "Embedding-Token"), table)
+    # Rows as NumPy makes them, in float64.
+    predicted = model.predict([ROW, 0 * ROW], verbose=0)
+    np.testing.assert_allclose(predicted, K.eval(model([ROW, 0 * ROW])), atol=1e-6)
+    longer = [np.pad(x, [(0, 0), (0, 2)]) for x in (ROW, 0 * ROW)]
+    np.testing.assert_allclose(
+        model.predict(longer, verbose=0)[:, :3], predicted[:, :3], atol=1e-5
+    )
+
+
+def test_a_model_may_have_the_layers_of_another():
+    first = build_transformer_model(return_keras_model=False, **TINY)
+    second = build_transformer_model(
+        return_keras_model=False, layers=first.layers, with_mlm="linear", **TINY
+    )
+    shared = first.layers["Embedding-Token"]
+    assert shared is search_layer(second.output, "Embedding-Token")
+    assert shared.output_shape == (None, None, 8)
+    shared.set_weights([w + 1 for w in shared.get_weights()])
+    hidden, scores = (
+        x.model.predict([ROW, 0 * ROW], verbose=0) for x in (first, second)
+    )
+    assert hidden.shape == (1, 4, 8) and scores.shape == (1, 4, 9)
+    last = second.layers["Transformer-0-FeedForward-Norm"].get_output_at(1)
+    inner = keras.models.Model(second.model.inputs, last)
+    np.testing.assert_allclose(inner.predict([ROW, 0 * ROW], verbose=0), hidden, 1e-6)
