@@ -31,15 +31,12 @@ from typing import Any, Self, TypeVar
 from roformer_keras.errors import (
     ConfigurationError,
     Hint,
-    RoFormerError,
     SourceError,
     errors_at,
 )
 from roformer_keras.other_names import NAMES, explain_withdrawn
 
 _Function = TypeVar("_Function", bound=Callable)
-# Of a TOML file: characters, dots in a line, and dots in the header of a table.
-_MAX_TOML, _MAX_DOTS, _MAX_HEADER_DOTS = 2**18, 2000, 100
 
 # === Arguments ===
 
@@ -514,18 +511,6 @@ def check_file(path: str | os.PathLike, hint: str | None = None) -> None:
 # === TOML ===
 
 
-def _has_long_keys(text):
-    """True if keys have many parts, through all of which `tomllib` goes often."""
-    lines = text.splitlines()
-    headers = (line for line in lines if line.lstrip().startswith("["))
-    return (
-        # The time for a key grows with the square of its parts.
-        sum(line.count(".") ** 2 for line in lines) > _MAX_DOTS**2
-        # The time for each key in a table grows with those of its header.
-        or any(line.count(".") > _MAX_HEADER_DOTS for line in headers)
-    )
-
-
 def read_toml(path: str | os.PathLike) -> dict:
     """The content of a TOML file.
 
@@ -536,17 +521,10 @@ def read_toml(path: str | os.PathLike) -> dict:
     check_file(path)
     try:
         with open(path, encoding="utf-8-sig") as file:
-            text = file.read(_MAX_TOML + 1)
-        if len(text) > _MAX_TOML or _has_long_keys(text):
-            raise ConfigurationError(
-                f"{path} must have at most {_MAX_TOML:,} characters and {_MAX_DOTS:,} "
-                f"dots in a line, {_MAX_HEADER_DOTS} in that of a table, and is longer"
-            )
+            text = file.read()
         content = tomllib.loads(text)
         # What a run writes of its settings is JSON.
         json.dumps(content)
-    except RoFormerError:
-        raise
     except OSError as error:
         raise SourceError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

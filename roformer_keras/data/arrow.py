@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from roformer_keras.checks import check_file, is_integer
-from roformer_keras.errors import Hint, RoFormerError, SourceError, name_list
+from roformer_keras.errors import Hint, RoFormerError, SourceError, name_list, refuse
 from roformer_keras.extras import import_extra
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import parse_json, read_json
@@ -217,12 +217,13 @@ def _find_columns(path, schema, columns):
                 hint=Hint("name others with {fields}"),
             )
         kind = schema.field(name).type
-        if not _is_readable(kind):
-            raise SourceError(
-                f"the column {name!r} of {path} must hold text, numbers or lists of "
-                f"them, got the type {kind}",
-                hint=Hint("name another with {fields}, or convert it"),
-            )
+        refuse(
+            not _is_readable(kind),
+            f"the column {name!r} of {path} must hold text, numbers or lists of "
+            f"them, got the type {kind}",
+            hint=Hint("name another with {fields}, or convert it"),
+            error=SourceError,
+        )
     return columns_found
 
 

@@ -158,8 +158,11 @@ def _matches(pattern):
             hint=f"give a pattern such as {os.path.join(pattern, '*.txt')}, or a "
             "folder of datasets.Dataset.save_to_disk",
         )
-    if not glob.has_magic(pattern):
-        raise SourceError(f"there is no file {pattern} for the corpus")
+    refuse(
+        not glob.has_magic(pattern),
+        f"there is no file {pattern} for the corpus",
+        error=SourceError,
+    )
     paths = sorted(filter(_is_corpus, glob.glob(pattern, recursive=True)))
     if not paths:
         raise SourceError(

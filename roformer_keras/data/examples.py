@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from roformer_keras.data.encoders import Item
-from roformer_keras.errors import SourceError
+from roformer_keras.errors import SourceError, refuse
 from roformer_keras.io.atomic import make_folder, replacing
 
 _RECORD = "record.json"
@@ -72,10 +72,11 @@ def _write(folder, items, dtype):
                 starts.write(part.tobytes())
             if item.label is not None:
                 labels.append(item.label)
-    if not texts:
-        raise SourceError(
-            "a corpus must hold tokens, got none: look at its files, fields and holdout"
-        )
+    refuse(
+        not texts,
+        "a corpus must hold tokens, got none: look at its files, fields and holdout",
+        error=SourceError,
+    )
     np.save(folder / _ENDS, np.cumsum(lengths, dtype="int64"))
     np.save(folder / _LABELS, np.array(labels, "float64"))
     return texts

@@ -45,7 +45,13 @@ from roformer_keras.data.lines import (
 )
 from roformer_keras.data.objects import read_objects
 from roformer_keras.data.tagged import join_tokens, read_tagged, token_tags
-from roformer_keras.errors import ConfigurationError, Hint, SourceError, name_list
+from roformer_keras.errors import (
+    ConfigurationError,
+    Hint,
+    SourceError,
+    name_list,
+    refuse,
+)
 from roformer_keras.types import FileEncoding, FileFormat, FileHeader
 
 _TAGGED = (".bio", ".conll")
@@ -367,12 +373,13 @@ def read_records(
             the file is damaged or a field is missing. Names file and line.
     """
     kind = _kind(path, format)
-    if kind in _NO_CORPUS:
-        raise SourceError(
-            "a corpus must be of .parquet, .arrow, .xlsx, .json, .jsonl, .csv, .tsv or "
-            "plain text such as .txt, text with or without .gz or .xz after it, got "
-            f"{path}: convert it, or unpack it"
-        )
+    refuse(
+        kind in _NO_CORPUS,
+        "a corpus must be of .parquet, .arrow, .xlsx, .json, .jsonl, .csv, .tsv or "
+        "plain text such as .txt, text with or without .gz or .xz after it, got "
+        f"{path}: convert it, or unpack it",
+        error=SourceError,
+    )
     group_key = () if group is None else (group,)
     if kind in _KEYED:
         names = (*(fields or ("text",)), *group_key)

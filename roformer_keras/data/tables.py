@@ -12,7 +12,7 @@ import numpy as np
 
 from roformer_keras.data.arrow import ROWS_AT_A_TIME, stored_features, with_names
 from roformer_keras.data.files import is_missing, text_names
-from roformer_keras.errors import ConfigurationError, Hint
+from roformer_keras.errors import ConfigurationError, Hint, refuse
 
 # The column of the labels, unless fields name another.
 LABEL = "label"
@@ -25,10 +25,10 @@ def is_table(x: Any) -> bool:
         ConfigurationError: it is a dict of such tables, or a query that gives one.
     """
     # The columns of a query are not to be asked for.
-    if hasattr(x, "collect_schema") and not hasattr(x, "iter_rows"):
-        raise ConfigurationError(
-            f"a table must have its rows, got a {type(x).__name__}: give x.collect()"
-        )
+    refuse(
+        hasattr(x, "collect_schema") and not hasattr(x, "iter_rows"),
+        f"a table must have its rows, got a {type(x).__name__}: give x.collect()",
+    )
     if isinstance(getattr(x, "column_names", None), Mapping):
         raise ConfigurationError(
             f"a table must be one split of a dataset, got the splits "
@@ -182,13 +182,13 @@ def split_labels(
     labels = read_labels(x, label)
     for row, value in enumerate(labels):
         if is_missing(value):
-            if not or_none:
-                raise ConfigurationError(
-                    f"a row to learn from must have a label, got {value!r} in the "
-                    f"column {label!r}",
-                    row=row,
-                    hint="leave such rows out",
-                )
+            refuse(
+                not or_none,
+                f"a row to learn from must have a label, got {value!r} in the "
+                f"column {label!r}",
+                row=row,
+                hint="leave such rows out",
+            )
             labels[row] = None
     return TextRows(x, columns), labels
 
@@ -229,11 +229,11 @@ def plain_labels(labels: Any) -> Any:
     Raises:
         ConfigurationError: they are a dict or a set, whose loop gives keys, or a str.
     """
-    if isinstance(labels, Mapping | Set | str):
-        raise ConfigurationError(
-            f"labels must be a list, got a {type(labels).__name__}: give its values as "
-            "a list, in the order of the texts"
-        )
+    refuse(
+        isinstance(labels, Mapping | Set | str),
+        f"labels must be a list, got a {type(labels).__name__}: give its values as "
+        "a list, in the order of the texts",
+    )
     is_column = type(labels).__module__.startswith("datasets.")
     if is_column and hasattr(labels, "features"):
         return [with_names(label, labels.features) for label in labels]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roformer_keras.checks import check_file
-from roformer_keras.errors import SourceError
+from roformer_keras.errors import SourceError, refuse
 
 CHUNK = 2**20
 # Bytes that are enough to recognize a format.
@@ -60,11 +60,12 @@ class Blob:
                 data = file.read(max(0, size))
         except OSError as error:
             raise unreadable(self.label, error) from error
-        if len(data) < size:
-            raise SourceError(
-                f"{self.label} has become shorter than its {self.size:,} bytes since "
-                "it was opened; leave the file alone while it is in use"
-            )
+        refuse(
+            len(data) < size,
+            f"{self.label} has become shorter than its {self.size:,} bytes since "
+            "it was opened; leave the file alone while it is in use",
+            error=SourceError,
+        )
         return data
 
     def read_small(self) -> bytes:
@@ -73,11 +74,12 @@ class Blob:
         Raises:
             SourceError: it has more than `MAX_SMALL` bytes, or as `read` does.
         """
-        if self.size > MAX_SMALL:
-            raise SourceError(
-                f"{self.label} must have at most {MAX_SMALL:,} bytes, as settings and "
-                f"vocabularies have, got {self.size:,}"
-            )
+        refuse(
+            self.size > MAX_SMALL,
+            f"{self.label} must have at most {MAX_SMALL:,} bytes, as settings and "
+            f"vocabularies have, got {self.size:,}",
+            error=SourceError,
+        )
         return self.read()
 
     def __len__(self) -> int:

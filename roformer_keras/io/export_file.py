@@ -90,14 +90,18 @@ def parse_export(folder: str | os.PathLike) -> dict:
         ConfigurationError: it does not hold one JSON object.
     """
     path = Path(folder) / EXPORT
-    if not has_export(folder):
-        raise SourceError(f"an export has an {EXPORT}; there is no {path}")
+    refuse(
+        not has_export(folder),
+        f"an export has an {EXPORT}; there is no {path}",
+        error=SourceError,
+    )
     try:
-        if (size := path.stat().st_size) > _MAX_SIZE:
-            raise SourceError(
-                f"{path} must have at most {_MAX_SIZE:,} bytes, got {size:,}: export "
-                "the model again"
-            )
+        refuse(
+            (size := path.stat().st_size) > _MAX_SIZE,
+            f"{path} must have at most {_MAX_SIZE:,} bytes, got {size:,}: export "
+            "the model again",
+            error=SourceError,
+        )
         text = path.read_bytes()
     except RoFormerError:
         raise
@@ -148,8 +152,11 @@ def readable_network(path: Path) -> Iterator[None]:
     Files of OpenVINO must hold one of its networks: of another format it would read
     the files that it names.
     """
-    if not path.exists():
-        raise SourceError(f"the export lacks {path}: export the model again")
+    refuse(
+        not path.exists(),
+        f"the export lacks {path}: export the model again",
+        error=SourceError,
+    )
     # A SavedModel is a folder.
     if path.suffix in (".onnx", ".xml"):
         check_file(path)

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from roformer_keras.checks import check_file, is_integer
-from roformer_keras.errors import Hint, OutputError, SourceError
+from roformer_keras.errors import Hint, OutputError, SourceError, refuse
 from roformer_keras.io.atomic import one_line, output_errors, replacing, sync_entry
 
 # Seconds in which the holder of a lock may be just releasing it.
@@ -122,14 +122,15 @@ def is_new_run(
         problems = ["its record is missing or damaged, or counts more than there is"]
     else:
         problems = _find_differences(record, metadata, free)
-    if problems and has_data and not overwrite:
-        raise OutputError(
-            f"{output} holds another run: {', '.join(problems)}",
-            hint=Hint(
-                "repeat that run, choose another output, or pass {overwrite:True} to "
-                "discard it"
-            ),
-        )
+    refuse(
+        problems and has_data and not overwrite,
+        f"{output} holds another run: {', '.join(problems)}",
+        hint=Hint(
+            "repeat that run, choose another output, or pass {overwrite:True} to "
+            "discard it"
+        ),
+        error=OutputError,
+    )
     return bool(problems)
 
 

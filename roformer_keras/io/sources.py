@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roformer_keras.checks import check_file
-from roformer_keras.errors import RoFormerError, SourceError
+from roformer_keras.errors import RoFormerError, SourceError, refuse
 from roformer_keras.io.archive import ZipTree, is_zip, looks_like_zip
 from roformer_keras.io.blob import HDF5_MAGIC, HEAD_SIZE, Blob, unreadable
 
@@ -198,8 +198,11 @@ class _Candidate:
 
 def _as_path(source) -> Path:
     text = os.fsdecode(source)
-    if not text or "\0" in text:
-        raise SourceError(f"a source must be a path, got {text!r}")
+    refuse(
+        not text or "\0" in text,
+        f"a source must be a path, got {text!r}",
+        error=SourceError,
+    )
     return Path(text)
 
 
@@ -257,11 +260,12 @@ def _find_prefix(path: Path) -> tuple["_FolderTree", _Candidate]:
         candidate = _candidate(tree, "", f"{path.name}.index")
         assert candidate is not None
         return tree, candidate
-    if any((m := _SHARD.fullmatch(n)) and m["prefix"] == path.name for n in names):
-        raise SourceError(
-            f"{path}.index is missing: a TensorFlow checkpoint is its .data files and "
-            "its .index together"
-        )
+    refuse(
+        any((m := _SHARD.fullmatch(n)) and m["prefix"] == path.name for n in names),
+        f"{path}.index is missing: a TensorFlow checkpoint is its .data files and "
+        "its .index together",
+        error=SourceError,
+    )
     raise _absent(path)
 
 
@@ -294,18 +298,20 @@ def _choose(tree) -> _Candidate:
     names, zips = (
         [name for name in names if not _is_stranger(name)] for names in tree.inventory()
     )
-    if EXPORT in names:
-        raise SourceError(
-            f"{tree.label} holds an export, which is no checkpoint: give the model of "
-            "which it was made, or run it by ServedEncoder, ServedGenerator or "
-            "load_exported of roformer_keras.export; one of export --generator is a "
-            "source of generate and serve"
-        )
-    if _ADAPTER in names:
-        raise SourceError(
-            f"{tree.label} holds an adapter of PEFT, which is no checkpoint",
-            hint="merge it by PEFT's merge_and_unload, then convert the merged model",
-        )
+    refuse(
+        EXPORT in names,
+        f"{tree.label} holds an export, which is no checkpoint: give the model of "
+        "which it was made, or run it by ServedEncoder, ServedGenerator or "
+        "load_exported of roformer_keras.export; one of export --generator is a "
+        "source of generate and serve",
+        error=SourceError,
+    )
+    refuse(
+        _ADAPTER in names,
+        f"{tree.label} holds an adapter of PEFT, which is no checkpoint",
+        hint="merge it by PEFT's merge_and_unload, then convert the merged model",
+        error=SourceError,
+    )
     held = f"{_some(zips)}; {tree.advice}" if zips else _some(names)
     raise SourceError(f"no checkpoint in {tree.label}: it holds {held}; {_WANTED}")
 

@@ -242,8 +242,11 @@ def read_record(folder: str | os.PathLike) -> dict[str, Any]:
     record = read_json(Blob.of_file(path))
     fields = {"source": str, "count": int, "probes": list}
     for name, kind in fields.items():
-        if type(record.get(name)) is not kind:
-            raise SourceError(f"{path} is damaged: {name!r} must be {kind.__name__}")
+        refuse(
+            type(record.get(name)) is not kind,
+            f"{path} is damaged: {name!r} must be {kind.__name__}",
+            error=SourceError,
+        )
     # Earlier indexes have none.
     length = record.setdefault("max_length", None)
     if length is not None:
@@ -289,13 +292,17 @@ def _read_vectors(path):
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError, OverflowError) as error:
         raise SourceError(f"cannot read {path}: {one_line(error)}") from error
-    if vectors.dtype != np.float32 or vectors.ndim != 2 or 0 in vectors.shape:
-        raise SourceError(
-            f"{path} must be float32 (texts, dim), got {vectors.dtype} {vectors.shape}"
-        )
+    refuse(
+        vectors.dtype != np.float32 or vectors.ndim != 2 or 0 in vectors.shape,
+        f"{path} must be float32 (texts, dim), got {vectors.dtype} {vectors.shape}",
+        error=SourceError,
+    )
     lengths = vector_lengths(os.fspath(path), vectors)
-    if not np.allclose(lengths, 1, atol=1e-3):
-        raise SourceError(f"{path} must hold vectors of length 1: make the index again")
+    refuse(
+        not np.allclose(lengths, 1, atol=1e-3),
+        f"{path} must hold vectors of length 1: make the index again",
+        error=SourceError,
+    )
     return vectors
 
 

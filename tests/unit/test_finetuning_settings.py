@@ -117,14 +117,11 @@ def test_settings_that_break_a_rule():
     assert wrong == []
 
 
-TOO_LARGE = "c.toml must have at most 262,144 characters and 2,000 dots"
 NO_TOML, TABLE = (
     "c.toml must be a TOML file: ",
     "c.toml: {0} must be a table [{0}], got",
 )
 FILES = [
-    (b"a." * 50_000 + b"b=1", TOO_LARGE),
-    (b"#" * 300_000, TOO_LARGE),
     (b"[" * 5000, NO_TOML),
     (b"a = " + b"[" * 5000, f"{NO_TOML}maximum recursion depth exceeded"),
     (b"a = " + b"{b=" * 5000, f"{NO_TOML}maximum recursion depth exceeded"),
