@@ -1,5 +1,6 @@
 """Outputs of a model, by compiled functions that are kept with it."""
 
+import contextlib
 import functools
 import logging
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from roformer_keras.compiled import (
     WeightValues,
     general_specs,
     is_on_cpu,
+    runs_on_cpu,
 )
 from roformer_keras.engines.forward import ModelProgram
 from roformer_keras.engines.known import refusing
@@ -30,6 +32,12 @@ _LOGGER = logging.getLogger(__name__)
 # being trained between them, and a program would be compiled for each.
 _MAX_NEW_WEIGHTS = 2
 
+# Lengths of one row that XLA computes on TensorFlow's CPUs, in float32. There is little
+# but reading of weights then, which TensorFlow's own products rearrange at each call.
+# Of more tokens XLA gains nothing, and loses in bfloat16.
+_SHORT_LENGTHS = (16, 32)
+# It takes seconds to compile: the first few such rows are computed by the graph.
+_ROWS_BEFORE = 2
 # Attributes of these types are compared by value, others by identity.
 _PLAIN = (bool, int, float, str, tuple)
 
@@ -86,6 +94,7 @@ class Inference:
         self._structure: Structure | None = None
         # Name -> version and object.
         self._kept: dict[str, tuple] = {}
+        self._short_rows = 0
         self._values: WeightValues | None = None
         self._new_weights = 0
         self._last_engine: str | None = None
@@ -106,6 +115,7 @@ class Inference:
         ):
             self._structure = Structure(self._model)
             self._kept.clear()
+            self._short_rows = 0
             # There may be other weights.
             self._values = None
         return self._structure
@@ -291,9 +301,9 @@ class Inference:
                 quirks.set_mask(output, mask)
         return outputs
 
-    def _compiled(self, function):
-        sizes = known_sizes(self._model)
-        return Compiled(function, self._model.weights, any_shape=True, sizes=sizes)
+    def _compiled(self, function, any_shape=True):
+        sizes = known_sizes(self._model) if any_shape else ()
+        return Compiled(function, self._model.weights, any_shape=any_shape, sizes=sizes)
 
     # === Outputs of arrays ===
 
@@ -314,17 +324,26 @@ class Inference:
             return _checked(
                 early_outputs if program is early else program.begin(inputs)()
             )
-        count = len(inputs["token_ids"])
-        arrays = {name: fill_rows(array) for name, array in inputs.items()}
-        rows = len(arrays["token_ids"])
+        count, *group, length = inputs["token_ids"].shape
+        inputs = {name: fill_rows(array) for name, array in inputs.items()}
+        rows = len(inputs["token_ids"])
+        # `program` has just looked at it.
+        assert self._structure is not None
+        is_float32 = self._structure.dtype == "float32"
+        may_fill = is_float32 and not group and not self._is_eager()
+        short = self._short_length(count, length) if may_fill else 0
+        if short:
+            inputs = self._lengthened(inputs, short)
         outputs = keras.tree.map_structure(
             keras.ops.convert_to_numpy,
             self._run(
-                "rows",
-                lambda: self._compiled(self._of_rows),
-                {k: keras.ops.convert_to_tensor(v) for k, v in arrays.items()},
+                "short rows" if short else "rows",
+                functools.partial(self._of_rows, is_short=bool(short)),
+                {k: keras.ops.convert_to_tensor(v) for k, v in inputs.items()},
             ),
         )
+        if short:
+            outputs = self._shortened(outputs, length)
         if rows > count:
             # Groups of rows have one output each.
             outputs = keras.tree.map_structure(
@@ -332,9 +351,43 @@ class Inference:
             )
         return _checked(outputs)
 
-    def _of_rows(self, inputs):
-        with fused():
-            return self._model(inputs, training=False)
+    def _of_rows(self, is_short):
+        """The outputs, of one short row by XLA, which knows no fused norm."""
+
+        def of_rows(inputs):
+            with contextlib.nullcontext() if is_short else fused():
+                return self._model(inputs, training=False)
+
+        return self._compiled(of_rows, any_shape=not is_short)
+
+    def _short_length(self, count, length):
+        """Columns to which a row is filled up for XLA; 0 where that does not pay."""
+        if count > 1 or not runs_on_cpu():
+            return 0
+        filled = next((most for most in _SHORT_LENGTHS if length <= most), 0)
+        self._short_rows += filled > 0
+        return filled if self._short_rows > _ROWS_BEFORE else 0
+
+    def _lengthened(self, inputs, length):
+        """With padding after everything that has a length."""
+        return {
+            name: np.pad(array, ((0, 0), (0, length - array.shape[1])))
+            if self._model.input[name].shape[1] is None
+            else array
+            for name, array in inputs.items()
+        }
+
+    def _shortened(self, outputs, length):
+        """Removes the padding from every axis of text length."""
+
+        def cut(symbolic, output):
+            axes = (
+                slice(length if axis and size is None else None)
+                for axis, size in enumerate(symbolic.shape)
+            )
+            return output[tuple(axes)]
+
+        return keras.tree.map_structure(cut, self._model.output, outputs)
 
 
 class Structure:

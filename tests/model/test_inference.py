@@ -11,7 +11,9 @@ from common import CHARACTER, SIM, SMALL, WORD
 from roformer_keras import (
     RoFormerBackbone,
     RoFormerMaskedLM,
+    RoFormerSpanExtractor,
     RoFormerTokenizer,
+    inference,
 )
 from roformer_keras.data import rows as batches
 from roformer_keras.errors import ConfigurationError
@@ -50,16 +52,40 @@ def alone(model, tokenizer, text, max_length=512):
 # === The functions that are kept ===
 
 
-@pytest.mark.parametrize("length", [1, 3, 16, 33])
-def test_of_one_text_each_number_is_that_of_the_model(pooled, length):
-    inputs = {
-        "token_ids": np.arange(5, 5 + length)[None],
-        "segment_ids": np.zeros((1, length), "int32"),
-    }
-    computed, expected = run_model(pooled, inputs), pooled(inputs, training=False)
-    assert computed.keys() == expected.keys()
-    for name, value in computed.items():
-        np.testing.assert_allclose(value, expected[name], atol=2e-6)
+@pytest.mark.slow
+def test_of_one_short_text_each_number_is_that_of_the_model(pooled, monkeypatch):
+    """From the third on it is padded to one of two lengths, which XLA compiles."""
+    shapes, run = [], inference.Inference._run
+
+    def noted(kept, name, make, inputs):
+        if name == "short rows":
+            shapes.append(tuple(inputs["token_ids"].shape))
+        return run(kept, name, make, inputs)
+
+    monkeypatch.setattr(inference.Inference, "_run", noted)
+    monkeypatch.setattr(
+        pooled, "_inference", inference.Inference(pooled), raising=False
+    )
+    for length in (3, 16, 1, 7, 16, 17, 32, 33):
+        inputs = {
+            "token_ids": np.arange(5, 5 + length)[None],
+            "segment_ids": np.zeros((1, length), "int32"),
+        }
+        computed, expected = run_model(pooled, inputs), pooled(inputs, training=False)
+        assert computed.keys() == expected.keys()
+        for name, value in computed.items():
+            np.testing.assert_allclose(value, expected[name], atol=2e-6)
+    assert shapes == [(1, 16)] * 3 + [(1, 32)] * 2
+
+
+def test_what_is_as_long_as_the_text_in_two_axes_is_cut_in_both(monkeypatch):
+    model = RoFormerSpanExtractor.from_preset(CHARACTER, labels=["甲", "乙"])
+    monkeypatch.setattr(inference, "_ROWS_BEFORE", 0)
+    token_ids = np.array([[101, 5, 6, 102]])
+    inputs = {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
+    expected = np.asarray(model(inputs, training=False))
+    assert expected.shape == (1, 2, 4, 4)
+    np.testing.assert_allclose(run_model(model, inputs), expected, atol=1e-5)
 
 
 # === Vectors ===
