@@ -3,7 +3,6 @@
 import hashlib
 import http.client
 import re
-import shutil
 import sys
 import time
 import urllib.error
@@ -44,6 +43,7 @@ _CHUNK = 2**16
 _OWN_HOST = re.compile(r"http://(localhost|127\.0\.0\.1|\[::1\])[:/]")
 # Answers of a server that another try may not get.
 _TRANSIENT = (408, 429, 500, 502, 503, 504)
+_CHANGED = "the file on the server has changed"
 
 
 def download(
@@ -113,12 +113,7 @@ def download(
     with locked(target):
         # Another process may have completed it before this one got the lock.
         if not _is_whole(target, verbose):
-            transfer = _Transfer(url, target, verbose, timeout)
-            try:
-                transfer.run(retries, wait)
-                transfer.complete()
-            finally:
-                transfer.close()
+            _fetch(url, target, verbose, retries, wait, timeout)
     return target
 
 
@@ -158,16 +153,6 @@ def _check(path, target, verbose):
         )
 
 
-def _read_description(path) -> dict:
-    """Headers of a file from the server; empty if the record is missing or damaged."""
-    settings = (read_record(path) or {}).get("settings", {})
-    kinds = {"etag": str, "last_modified": str, "length": int}
-    is_whole = settings.keys() == kinds.keys() and all(
-        value is None or type(value) is kinds[name] for name, value in settings.items()
-    )
-    return settings if is_whole else {}
-
-
 class _Redirects(urllib.request.HTTPRedirectHandler):
     """Follows redirects to web servers, and none from https to http."""
 
@@ -180,157 +165,128 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-class _Transfer:
-    """A download in progress: the bytes so far, and of which file they are.
-
-    The record holds what the server said of the file: ETag, date and length. A partial
-    without a usable record could be of any file, and is discarded.
-    """
-
-    def __init__(self, url, target, verbose, timeout):
-        self._url, self._target = url, target
-        self._verbose, self._timeout = verbose, timeout
-        self._partial = target.with_name(f"{target.name}.partial")
-        self._record = target.with_name(f"{target.name}.partial.json")
-        self._server = _read_description(self._record)
-        self._file = AppendedFile(self._partial, None if self._server else 0)
-        self._was_reached = False
-
-    def run(self, retries, wait):
-        """Requests the file until all of it is here."""
+def _fetch(url, target, verbose, retries, wait, timeout):
+    """Requests a zip until all of it is here, checks it, and gives it its name."""
+    partial, record = (
+        target.with_name(f"{target.name}.partial{suffix}") for suffix in ("", ".json")
+    )
+    try:
         for attempt in range(retries + 1):
             try:
-                is_complete = 0 < self._file.size == self._server.get("length")
-                if not is_complete:
-                    self._request()
-                return
+                _receive(url, partial, record, verbose, timeout)
+                break
             except RoFormerError:
                 raise
             except (http.client.HTTPException, OSError, ValueError) as error:
-                problem = self._transient_problem(error)
-            if attempt < retries:
-                _say(self._verbose, f"{problem}; trying again in {wait:g} s")
-                time.sleep(wait)
-                wait *= 2
-        way_out = f"the same call resumes {self._partial}" if self._file.size else None
-        raise self._error(f"{problem}, at try {retries + 1} of {retries + 1}", way_out)
-
-    def complete(self):
-        """Checks what has arrived, and gives it its final name."""
+                problem, can_pass = _problem_of(error, is_first=not attempt)
+                if problem == _CHANGED:
+                    record.unlink(missing_ok=True)
+                if can_pass and attempt == retries:
+                    problem += f", at try {attempt + 1} of {attempt + 1}"
+                if not can_pass or attempt == retries:
+                    way_out = (
+                        f"the same call resumes {partial}"
+                        if can_pass and _size(partial)
+                        else f"download {url} on another machine, and put it at "
+                        f"{target.absolute()}"
+                    )
+                    raise DownloadError(f"{url}: {problem}; {way_out}") from error
+            _say(verbose, f"{problem}; trying again in {wait:g} s")
+            time.sleep(wait)
+            wait *= 2
         try:
-            _check(self._partial, self._target, self._verbose)
+            _check(partial, target, verbose)
         except (SourceError, CheckpointError) as error:
-            self._restart({})
+            partial.unlink()
             raise DownloadError(
-                f"what {self._url} sent is not the checkpoint, and was deleted: {error}"
+                f"what {url} sent is not the checkpoint, and was deleted: {error}"
             ) from error
-        self._file.close()
-        finish(self._partial, self._record, self._target)
-        _say(self._verbose, f"{self._target} is whole")
+        finish(partial, record, target)
+        _say(verbose, f"{target} is whole")
+    finally:
+        if not _size(partial):
+            partial.unlink(missing_ok=True)
+            record.unlink(missing_ok=True)
 
-    def close(self):
-        self._file.close()
-        if not self._file.size:
-            self._partial.unlink(missing_ok=True)
-            self._record.unlink(missing_ok=True)
 
-    # === One request ===
+def _receive(url, partial, record, verbose, timeout):
+    """Appends what is missing of a file to the partial one, or begins it again.
 
-    def _request(self):
-        headers = {"User-Agent": "roformer_keras"}
-        # A weak ETag does not vouch for every byte.
-        etag = self._server.get("etag")
-        is_strong = etag and not etag.startswith("W/")
-        validator = etag if is_strong else self._server.get("last_modified")
-        if self._file.size and validator:
-            headers |= {"Range": f"bytes={self._file.size}-", "If-Range": validator}
-        request = urllib.request.Request(self._url, headers=headers)
-        opener = urllib.request.build_opener(_Redirects)
-        with opener.open(request, timeout=self._timeout) as response:
-            self._was_reached = True
-            if "html" in response.headers.get_content_type():
-                raise self._error(
-                    "this is a web page, not a zip: a login or an error page, or the "
-                    "zip has moved"
-                )
-            if response.status != 206:
-                self._restart(response.headers)
-            elif not self._is_continuation(response.headers):
-                self._restart({})
-                raise ConnectionError("the file on the server has changed")
-            self._receive(response)
-
-    def _receive(self, response):
-        length = self._server["length"]
-        free = shutil.disk_usage(self._partial.parent).free
-        if length is not None and length - self._file.size > free:
+    The record holds what the server said of the file: its ETag or date, and its length.
+    A partial file without a usable record could be of any file, and is discarded.
+    """
+    server = (read_record(record) or {}).get("settings")
+    server = server if isinstance(server, dict) else {}
+    validator, length = server.get("validator"), server.get("length")
+    size, headers = _size(partial), {"User-Agent": "roformer_keras"}
+    if 0 < size == length:
+        return
+    if size and isinstance(validator, str):
+        headers |= {"Range": f"bytes={size}-", "If-Range": validator}
+    request = urllib.request.Request(url, headers=headers)
+    opener = urllib.request.build_opener(_Redirects)
+    with opener.open(request, timeout=timeout) as response:
+        if "html" in response.headers.get_content_type():
             raise DownloadError(
-                f"no space left in {self._partial.parent.absolute()}: "
-                f"{length - self._file.size:,} bytes are missing and {free:,} are "
-                "free; free some, or choose another folder"
+                f"{url}: this is a web page, not a zip: a login or an error page, or "
+                "the zip has moved"
             )
-        progress = {"desc": self._target.name, "initial": self._file.size}
-        with _bar(self._verbose, total=length, **progress) as bar:
+        answered = _validator(response.headers)
+        if response.status != 206:
+            text = response.headers.get("Content-Length", "")
+            size, length = 0, int(text) if text.isdecimal() else None
+        else:
+            content_range = response.headers.get("Content-Range", "")
+            match = re.fullmatch(rf"bytes {size}-\d+/(\d+)", content_range)
+            is_same = match is not None and length in (None, int(match[1]))
+            if not is_same or answered not in (None, validator):
+                raise ConnectionError(_CHANGED)
+        options = {"desc": record.name.partition(".partial")[0], "initial": size}
+        with (
+            AppendedFile(partial, size) as file,
+            _bar(verbose, total=length, **options) as bar,
+        ):
+            if not size:
+                server = {"validator": answered, "length": length}
+                write_record(record, run_metadata(server, {}))
             # What has arrived, not full chunks: an interruption loses little.
             while chunk := response.read1(_CHUNK):
-                self._file.append(chunk, sync=False)
+                file.append(chunk, sync=False)
                 bar.update(len(chunk))
-        if length is not None and self._file.size < length:
-            raise ConnectionError(
-                f"the connection ended at {self._file.size:,} of {length:,} bytes"
-            )
-
-    def _is_continuation(self, headers) -> bool:
-        """True if an answer is the rest of the file whose beginning is here."""
-        content_range = headers.get("Content-Range", "")
-        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", content_range)
-        return (
-            match is not None
-            and int(match[1]) == self._file.size
-            and self._server["length"] in (None, int(match[2]))
-            and headers.get("ETag") in (None, self._server["etag"])
-            and headers.get("Last-Modified") in (None, self._server["last_modified"])
+    if length is not None and file.size < length:
+        raise ConnectionError(
+            f"the connection ended at {file.size:,} of {length:,} bytes"
         )
 
-    def _restart(self, headers):
-        """Discards what has arrived; `headers` describe the file that comes next."""
-        length = headers.get("Content-Length", "")
-        self._server = {
-            "etag": headers.get("ETag"),
-            "last_modified": headers.get("Last-Modified"),
-            "length": int(length) if length.isdecimal() else None,
-        }
-        self._file.close()
-        self._file = AppendedFile(self._partial, 0)
-        write_record(self._record, run_metadata(self._server, {}))
 
-    # === What goes wrong ===
+def _validator(headers) -> str | None:
+    """The ETag, unless it is a weak one, which does not vouch for every byte."""
+    etag = headers.get("ETag")
+    return etag if etag and not etag.startswith("W/") else headers.get("Last-Modified")
 
-    def _transient_problem(self, error) -> str:
-        """Reason of a failure, if another try may help; else raises."""
-        if isinstance(error, urllib.error.HTTPError):
-            error.close()
-            answer = f"the server answered {error.code} {error.reason}"
-            if error.code == 416:
-                self._restart({})
-            elif error.code not in _TRANSIENT:
-                raise self._error(answer) from error
-            return answer
-        if isinstance(error, ValueError | http.client.InvalidURL):
-            raise DownloadError(f"{self._url} is not an address: {error}") from error
-        reason = getattr(error, "reason", error)
-        text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-        if isinstance(reason, TimeoutError):
-            text = "the server does not answer"
-        # Waiting helps a connection that broke, not one that never was.
-        if isinstance(error, urllib.error.URLError) and not self._was_reached:
-            raise self._error(f"cannot be reached ({text})") from error
-        return text
 
-    def _error(self, problem, way_out=None) -> DownloadError:
-        target = self._target.absolute()
-        by_hand = f"download {self._url} on another machine, and put it at {target}"
-        return DownloadError(f"{self._url}: {problem}; {way_out or by_hand}")
+def _problem_of(error, is_first) -> tuple[str, bool]:
+    """The reason of a failure, and whether another try may help."""
+    if isinstance(error, urllib.error.HTTPError):
+        error.close()
+        if error.code == 416:
+            return _CHANGED, True
+        answer = f"the server answered {error.code} {error.reason}"
+        return answer, error.code in _TRANSIENT
+    if isinstance(error, ValueError | http.client.InvalidURL):
+        return f"is not an address: {error}", False
+    reason = getattr(error, "reason", error)
+    text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+    if isinstance(reason, TimeoutError):
+        text = "the server does not answer"
+    # Waiting helps a connection that broke, not one that never was.
+    if isinstance(error, urllib.error.URLError) and is_first:
+        return f"cannot be reached ({text})", False
+    return text, True
+
+
+def _size(path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _bar(verbose, **options) -> tqdm:
