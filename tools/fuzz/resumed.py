@@ -29,7 +29,7 @@ def _downloads(_):
     digest = f"{hashlib.sha256(content).hexdigest()}  {_NAME}.zip\n".encode()
 
     def partial(content):
-        settings = {"etag": '"x"', "last_modified": None, "length": len(content)}
+        settings = {"validator": '"x"', "length": len(content)}
         record = json.dumps({"settings": settings, "inputs": {}}).encode()
         return {f"{_NAME}.zip.partial": content, f"{_NAME}.zip.partial.json": record}
 
