@@ -11,13 +11,10 @@ import shutil
 import stat
 import struct
 import tempfile
-import time
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from roformer_keras.errors import CheckpointError, RoFormerError, SourceError, refuse
@@ -29,10 +26,6 @@ MAX_MEMBERS = 10_000
 MAX_TOTAL_SIZE = 16 * 2**30
 MAX_RATIO = 100
 RATIO_EXEMPT_SIZE = 2**20
-
-# Names of scratch folders and of the lock in them; seconds in which one gets its lock.
-_SCRATCH, _LOCK = "roformer_keras-", ".lock"
-_YOUNG = 60
 
 # The end record of a zip, its longest comment, and the two records of a large zip.
 _MAX_TAIL = 22 + 0xFFFF + 20 + 56
@@ -53,7 +46,7 @@ class ZipTree:
 
     def __init__(self, path: Path, stack: ExitStack):
         self.path, self.label = path, str(path)
-        self._stack, self._is_abandoned = stack, False
+        self._stack = stack
         try:
             self._zip = stack.enter_context(zipfile.ZipFile(path))
             self._check_count()
@@ -91,11 +84,7 @@ class ZipTree:
         return list(self.members), zips
 
     def blobs(self, parts: Mapping[str, str]) -> dict[str, Blob]:
-        """Stored members are read in place, the others are unpacked.
-
-        A thread unpacks data shards, whose tensors have checksums of their own, while a
-        model is built. Their errors are raised when they are read, or at the end.
-        """
+        """Stored members are read in place, the others are unpacked."""
         deflated = [
             name
             for name in parts.values()
@@ -105,19 +94,14 @@ class ZipTree:
         blobs: dict[str, Blob] = {}
         for role, name in parts.items():
             label, size = self._name(name), self.members[name].file_size
-            is_shard = role.startswith("data-")
             if folder is not None and name in deflated:
                 path = folder / str(len(blobs))
-                if is_shard:
-                    unpacked = self._start_unpacking(name, path)
-                    blobs[role] = _PendingBlob(path, 0, size, label, unpacked)
-                else:
-                    self._unpack(name, path)
-                    blobs[role] = Blob(path, 0, size, label)
+                self._unpack(name, path)
+                blobs[role] = Blob(path, 0, size, label)
                 continue
             # A tensor in a data shard has its own checksum, which its reader compares.
             # Other stored parts have only that of the zip.
-            if not is_shard:
+            if not role.startswith("data-"):
                 for _ in self.chunks(name):
                     pass
             blobs[role] = Blob(self.path, self._data_offsets[name], size, label)
@@ -243,26 +227,11 @@ class ZipTree:
         )
         return self._stack.enter_context(scratch_folder())
 
-    def _start_unpacking(self, name: str, path: Path) -> Future:
-        """Unpacks a member in a thread, which ends before the stack is closed."""
-
-        def end(kind, *_):
-            self._is_abandoned = kind is not None
-            if kind is None:
-                unpacked.result()
-
-        thread = self._stack.enter_context(ThreadPoolExecutor(1))
-        unpacked = thread.submit(self._unpack, name, path)
-        self._stack.push(end)
-        return unpacked
-
     def _unpack(self, name: str, path: Path):
-        """Writes a member to a file, unless nobody waits for it any more."""
+        """Writes a member to a file."""
         try:
             with open(path, "xb") as file:
                 for chunk in self.chunks(name):
-                    if self._is_abandoned:
-                        return
                     file.write(chunk)
         except RoFormerError:
             raise
@@ -274,46 +243,11 @@ class ZipTree:
             ) from error
 
 
-@dataclass(frozen=True)
-class _PendingBlob(Blob):
-    """A file that a thread writes until `unpacked` is done."""
-
-    unpacked: Future
-
-    def read(self, start: int = 0, size: int | None = None) -> bytes:
-        self.unpacked.result()
-        return super().read(start, size)
-
-
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A temporary folder, which is deleted at the end.
-
-    Its owner holds a lock in it, which the system releases even after a kill; the next
-    call deletes folders without an owner.
-    """
-    from filelock import FileLock
-
-    _sweep(Path(tempfile.gettempdir()))
-    with (
-        tempfile.TemporaryDirectory(prefix=_SCRATCH) as folder,
-        FileLock(Path(folder, _LOCK)),
-    ):
+    """A temporary folder, which is deleted at the end."""
+    with tempfile.TemporaryDirectory(prefix="roformer_keras-") as folder:
         yield Path(folder)
-
-
-def _sweep(place: Path):
-    """Deletes the scratch folders of processes that have died."""
-    from filelock import FileLock, Timeout
-
-    for folder in place.glob(f"{_SCRATCH}*"):
-        # Others' folders cannot be deleted; a young one may not have its lock yet.
-        with suppress(OSError, Timeout):
-            if folder.is_symlink() or time.time() - folder.stat().st_mtime < _YOUNG:
-                continue
-            if (folder / _LOCK).exists():
-                with FileLock(folder / _LOCK, timeout=0):
-                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _find_problem(info: zipfile.ZipInfo) -> str | None:

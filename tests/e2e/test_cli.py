@@ -6,10 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,11 +24,10 @@ from common import (
 from common import give_stdin as stdin
 from common import run as start_python
 from common import run_main as run
-from sources import listing, packed, unpacked
+from sources import listing, unpacked
 
 from roformer_keras import RoFormerBackbone, RoFormerMaskedLM, RoFormerTokenizer
 from roformer_keras.cli import main
-from roformer_keras.io.sources import open_source
 from roformer_keras.models import embedding
 from roformer_keras.models.embedding import embed
 from roformer_keras.models.fill_mask import fill_mask
@@ -373,46 +369,6 @@ def test_interrupted_it_says_so_and_leaves_nothing(number, tmp_path):
     assert waiting.returncode == 128 + number
     assert (out, err) == (b"", b"roformer-keras: interrupted\n")
     assert listing(tmp_path) == []
-
-
-UNPACK = """
-import sys, time
-from roformer_keras.io.sources import open_source
-with open_source(sys.argv[1]) as files:
-    print(files.parts["index"].path.parent, flush=True)
-    time.sleep(600)
-"""
-
-
-def test_unpacked_copies_of_a_killed_process_are_deleted_by_the_next(
-    tmp_path, monkeypatch
-):
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    deflated = packed(
-        unpacked(SIM, tmp_path), tmp_path / "a.zip", method=zipfile.ZIP_DEFLATED
-    )
-    copies = []
-    for _ in range(2):
-        process = subprocess.Popen(
-            [sys.executable, "-c", UNPACK, deflated],
-            cwd=ROOT,
-            env={**os.environ, "TMPDIR": str(scratch)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        copies.append((Path(process.stdout.readline().strip()), process))
-    (dead, killed), (alive, living) = copies
-    killed.kill()
-    killed.communicate()
-    for folder in (dead, alive):
-        os.utime(folder, (0, 0))
-    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    with open_source(deflated):
-        assert not dead.exists()
-        assert alive.is_dir()
-    living.kill()
-    living.communicate()
 
 
 @pytest.mark.parametrize("environment", [{}, {"PYTHONUTF8": "0", "LC_ALL": "C"}])
