@@ -193,16 +193,6 @@ def check_target(target: Path, overwrite: bool, folder: bool | str) -> None:
         "another folder",
         error=OutputError,
     )
-    refuse(
-        folder
-        and any(
-            Path(os.path.realpath(place)).is_relative_to(target)
-            for place in (".", os.path.expanduser("~"))
-        ),
-        f"{target} contains the working folder or the home folder, which is never "
-        "replaced: give the name of another folder",
-        error=OutputError,
-    )
 
 
 def _hidden_sibling(target: Path, kind: str) -> Path:
