@@ -22,8 +22,6 @@ _DAMAGE = (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueE
 # Names in all groups, each of which takes a tenth of a millisecond; the largest
 # released checkpoint has 2,000. Characters of a path.
 _MAX_LINKS, _MAX_PATH = 10_000, 4096
-# Bytes of the names of a group's tensors.
-_MAX_TEXTS = 2**26
 # HDF5 looks for a group along its path, so that deep ones take quadratic time.
 _MAX_DEPTH = 64
 
@@ -33,19 +31,6 @@ class _BlobFile(io.RawIOBase):
 
     def __init__(self, blob: Blob):
         self._blob, self._at = blob, 0
-        self._longest, self._limit = 0, math.inf
-
-    @contextmanager
-    def limited(self, limit: float):
-        """A context in which no more bytes are read together, nor have been before."""
-        self._limit = limit
-        self._check()
-        yield
-        self._limit = math.inf
-
-    def _check(self):
-        if self._longest > self._limit:
-            raise OSError(f"it has a text of more than {self._limit:,} bytes")
 
     def readable(self):
         return True
@@ -59,8 +44,6 @@ class _BlobFile(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer):
-        self._longest = max(self._longest, len(buffer))
-        self._check()
         part = self._blob.read(self._at, len(buffer))
         buffer[: len(part)] = part
         self._at += len(part)
@@ -160,35 +143,19 @@ def hdf5_layers(blob: Blob, root) -> Iterator[tuple[str, Any, list[str]]]:
         root: the group of the model, with the attribute `layer_names`.
 
     Raises:
-        CheckpointError: it names more than a file of weights has, or in long texts.
+        CheckpointError: it names more than a file of weights has.
     """
-    import h5py
-
-    count, source = 0, _BlobFile(blob)
-    with h5py.File(source, "r") as file:
-        for layer in _names(source, file[root.name], "layer_names"):
-            group = root[layer]
-            weights = _names(source, file[group.name], "weight_names")
-            count += len(weights)
-            refuse(
-                count > _MAX_LINKS,
-                f"{blob.label} must name at most {_MAX_LINKS:,} tensors, got {count:,}",
-                error=CheckpointError,
-            )
-            yield layer, group, weights
-
-
-def _names(source, group, attribute):
-    kind = group.attrs.get_id(attribute)
-    # Texts may lie elsewhere, and be one that is read once and copied for each name.
-    count = math.prod(kind.shape or ()) if kind.dtype.kind == "O" else 0
-    with source.limited(_MAX_TEXTS // count if count else math.inf):
-        names = list(map(hdf5_text, group.attrs[attribute]))
-    if any(len(name) > _MAX_PATH for name in names):
-        raise ValueError(
-            f"{attribute} has a name of more than {_MAX_PATH:,} characters"
+    count = 0
+    for layer in map(hdf5_text, root.attrs["layer_names"]):
+        group = root[layer]
+        weights = list(map(hdf5_text, group.attrs["weight_names"]))
+        count += len(weights)
+        refuse(
+            count > _MAX_LINKS,
+            f"{blob.label} must name at most {_MAX_LINKS:,} tensors, got {count:,}",
+            error=CheckpointError,
         )
-    return names
+        yield layer, group, weights
 
 
 def hdf5_datasets(blob: Blob, file) -> list[tuple[str, Tensor]]:
