@@ -17,11 +17,12 @@ from roformer_keras.errors import (
     printable,
     refuse,
 )
-from roformer_keras.io.json_file import parse_json
+from roformer_keras.io.blob import Blob
+from roformer_keras.io.json_file import read_json
 from roformer_keras.io.sources import EXPORT
 
-# Bytes of an `export.json`, and the width of a vector.
-_MAX_SIZE, _MAX_DIM = 2**26, 2**20
+# The width of a vector.
+_MAX_DIM = 2**20
 # Formats whose products can be of integers, and different texts to calibrate with.
 _OF_INTEGERS, _MIN_TEXTS = ("onnx", "openvino"), 20
 # The start of a network of OpenVINO, which takes other formats by their content.
@@ -95,19 +96,7 @@ def parse_export(folder: str | os.PathLike) -> dict:
         f"an export has an {EXPORT}; there is no {path}",
         error=SourceError,
     )
-    try:
-        refuse(
-            (size := path.stat().st_size) > _MAX_SIZE,
-            f"{path} must have at most {_MAX_SIZE:,} bytes, got {size:,}: export "
-            "the model again",
-            error=SourceError,
-        )
-        text = path.read_bytes()
-    except RoFormerError:
-        raise
-    except OSError as error:
-        raise SourceError(f"cannot read {path}: {error.strerror}") from error
-    return parse_json(text, str(path))
+    return read_json(Blob.of_file(path))
 
 
 def read_export(folder: str | os.PathLike, formats: Collection[str]) -> dict:

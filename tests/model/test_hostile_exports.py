@@ -170,7 +170,7 @@ def test_wrong_types_are_errors_of_the_package(tmp_path, monkeypatch):
 
 def test_a_long_description(tmp_path):
     with open(tmp_path / "export.json", "wb") as file:
-        file.truncate(2**26 + 1)
+        file.truncate(2**23 + 1)
     for load in (ServedEncoder, ServedGenerator):
-        with pytest.raises(RoFormerError, match="must have at most 67,108,864 bytes"):
+        with pytest.raises(RoFormerError, match="must have at most 8,388,608 bytes"):
             load(tmp_path)
