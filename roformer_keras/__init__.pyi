@@ -7,7 +7,6 @@ from . import metrics as metrics
 from . import optimizers as optimizers
 from . import search as search
 from .config import RoFormerConfig as RoFormerConfig
-from .config import Seq2SeqConfig as Seq2SeqConfig
 from .conversion.convert import convert as convert
 from .conversion.push import push_to_hub as push_to_hub
 from .data.corpus import CorpusSource as CorpusSource
@@ -19,7 +18,6 @@ from .models import FastModel as FastModel
 from .models import RoFormerBackbone as RoFormerBackbone
 from .models import RoFormerCausalLM as RoFormerCausalLM
 from .models import RoFormerMaskedLM as RoFormerMaskedLM
-from .models import RoFormerSeq2Seq as RoFormerSeq2Seq
 from .models import RoFormerSim as RoFormerSim
 from .tasks import RoFormerMultipleChoice as RoFormerMultipleChoice
 from .tasks import RoFormerQuestionAnswerer as RoFormerQuestionAnswerer
@@ -32,8 +30,6 @@ from .tasks import RoFormerTokenClassifier as RoFormerTokenClassifier
 from .tasks import RoFormerTripletRanker as RoFormerTripletRanker
 from .tasks.load import load_model as load_model
 from .text.tokenizer import RoFormerTokenizer as RoFormerTokenizer
-from .training.bleu import corpus_bleu as corpus_bleu
-from .training.evaluate import evaluate_seq2seq as evaluate_seq2seq
 from .training.finetune import finetune as finetune
 from .training.finetuning_settings import FinetuningSettings as FinetuningSettings
 from .training.optimizer_settings import OptimizerSettings as OptimizerSettings

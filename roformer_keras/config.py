@@ -15,7 +15,6 @@ from roformer_keras.checks import (
 from roformer_keras.errors import ConfigurationError, refuse
 
 MODEL_TYPES = ("roformer", "roformer_v2")
-POSITION_EMBEDDINGS = ("rotary", "sinusoidal")
 ATTENTION_PATTERNS = ("bidirectional", "causal", "unilm")
 # Those whose features are random.
 PERFORMERS = ("performer", "rotary_performer")
@@ -331,77 +330,6 @@ class RoFormerConfig(Settings):
         }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Seq2SeqConfig(Settings):
-    """Hyper-parameters of one `RoFormerSeq2Seq`.
-
-    Args:
-        vocabulary_size: int. Of source and target, which share it.
-        num_layers: int. Blocks of the encoder, and of the decoder.
-        num_heads: int.
-        hidden_dim: int. A multiple of `num_heads`, with an even number of features a
-            head.
-        intermediate_dim: int. Inner width of the feed-forward.
-        position_embedding: `"rotary"` rotates queries and keys of self-attention;
-            `"sinusoidal"` is added to the embeddings, as in the Transformer of Vaswani
-            et al.
-        norm_first: bool. Whether the inputs of attention and feed-forward and the
-            outputs of both sides are normalised, instead of each sum.
-        activation: str. A Keras activation name; `"gelu"` is the erf form, and
-            `"gelu_tanh"` its approximation by tanh.
-        dropout: float. After embeddings, attention and feed-forward.
-        attention_dropout: float. On attention weights.
-        layer_norm_epsilon: float.
-
-    Raises:
-        ConfigurationError: a field breaks its rule; names the field and the value.
-
-    Example:
-        >>> config = roformer_keras.Seq2SeqConfig(
-        ...     vocabulary_size=100,
-        ...     num_layers=2,
-        ...     num_heads=2,
-        ...     hidden_dim=16,
-        ...     intermediate_dim=64,
-        ... )
-        >>> config.position_embedding, config.norm_first
-        ('rotary', False)
-
-    Source: Vaswani et al. 2017, arXiv:1706.03762.
-    """
-
-    vocabulary_size: int = integer(minimum=1)
-    num_layers: int = integer(minimum=1)
-    num_heads: int = integer(minimum=1)
-    hidden_dim: int = integer(minimum=1)
-    intermediate_dim: int = integer(minimum=1)
-    position_embedding: str = choice("rotary", choices=POSITION_EMBEDDINGS)
-    norm_first: bool = False
-    activation: str = "relu"
-    dropout: float = number(0.1, minimum=0, below=1)
-    attention_dropout: float = number(0.0, minimum=0, below=1)
-    layer_norm_epsilon: float = number(1e-6, above=0, maximum=1)
-
-    def _check_together(self):
-        _check_activation("activation", self.activation)
-        refuse(
-            self.hidden_dim % (2 * self.num_heads),
-            "hidden_dim must be a multiple of num_heads, with an even number of "
-            f"features a head, got hidden_dim={self.hidden_dim}, "
-            f"num_heads={self.num_heads}",
-        )
-
-    @property
-    def head_dim(self) -> int:
-        """Features per head."""
-        return self.hidden_dim // self.num_heads
-
-    @property
-    def bert4keras_compatible(self) -> bool:
-        """True if bert4keras has such a model."""
-        return False
-
-
 def _check_activation(name, value):
     refuse(
         value not in ACTIVATIONS,
@@ -444,19 +372,18 @@ def config_for_model(
     return config.replace(**{**fields, **changes})
 
 
-def config_from(cls, config, fields):
+def config_from(config, fields):
     """The configuration that a model is given, whole or by its fields.
 
     Args:
-        cls: class of the configuration.
-        config: one of that class, or None.
+        config: `RoFormerConfig` or None.
         fields: dict of its fields; empty with a `config`.
 
     Raises:
         ConfigurationError: both are given, or a field breaks its rule.
     """
     if config is None:
-        return cls.from_dict(fields)
+        return RoFormerConfig.from_dict(fields)
     if fields:
         raise ConfigurationError(
             "give a config or its fields as keyword arguments, got both a config and "

@@ -10,7 +10,6 @@ from roformer_keras.errors import ConfigurationError
 _EXTRAS = {
     "tensorflow": ("tensorflow",),
     "train": ("matplotlib", "scipy", "sklearn", "tensorboardX"),
-    "evaluate": ("sacrebleu",),
     "hub": ("huggingface_hub",),
     "data": ("pyarrow",),
     "excel": ("openpyxl",),
@@ -26,7 +25,6 @@ NEEDS = {
     "a fine-tuning": ("matplotlib", "scipy", "sklearn"),
     "an evaluation": ("scipy", "sklearn"),
     "drawing": ("matplotlib",),
-    "BLEU": ("sacrebleu",),
     "a source at hf://": ("huggingface_hub",),
     "an upload to the Hub": ("huggingface_hub",),
     "a Parquet or Arrow file": ("pyarrow",),
@@ -76,7 +74,7 @@ def import_extra(name: str, purpose: str) -> Any:
 
     Args:
         name: of the module, such as `"matplotlib.figure"`.
-        purpose: what needs it, such as `"BLEU"`.
+        purpose: what needs it, such as `"drawing"`.
 
     Raises:
         ConfigurationError: it cannot be imported; names the extra.

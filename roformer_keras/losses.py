@@ -16,7 +16,6 @@ from roformer_keras.types import TensorLike
 __all__ = [
     "CoSENT",
     "Contrastive",
-    "LabelSmoothing",
     "MaskedLabelCrossentropy",
     "SimilarityRegression",
     "SupervisedContrastive",
@@ -28,7 +27,6 @@ __all__ = [
     "neighbour_is_nearest",
     "pair_cosines",
     "similarity_regression",
-    "smoothed_crossentropy",
     "supervised_contrastive",
 ]
 
@@ -299,43 +297,6 @@ def cosent(
     return ops.logsumexp(ops.concatenate([ops.zeros((1,), "float32"), terms]))
 
 
-# === Tokens ===
-
-
-def smoothed_crossentropy(
-    labels: TensorLike, logits: TensorLike, smoothing: float = 0.1
-) -> TensorLike:
-    """Cross-entropy to a distribution that is not quite certain of the label.
-
-    The label has `1 - smoothing`; the vocabulary, label included, shares the rest.
-
-    Args:
-        labels: int `(...)`.
-        logits: float `(..., vocabulary)`.
-        smoothing: float in [0, 1).
-
-    Returns:
-        float32 `(...)`.
-
-    Example:
-        >>> logits = np.array([[4.0, 0.0, 0.0, 0.0]])
-        >>> round(float(losses.smoothed_crossentropy([0], logits)[0]), 3)
-        0.353
-
-    Source: Szegedy et al. 2016, arXiv:1512.00567, section 7.
-    """
-    # With a table of shares, loss and gradient are one operation each: for 6,000 tokens
-    # a third less time than gathering the labels' logits.
-    vocabulary = logits.shape[-1]
-    if len(logits.shape) == 2:
-        labels = _column(labels)
-    is_label = ops.one_hot(ops.cast(labels, "int32"), vocabulary, dtype="float32")
-    expected = (1 - smoothing) * is_label + smoothing / vocabulary
-    return ops.categorical_crossentropy(
-        expected, ops.cast(logits, "float32"), from_logits=True
-    )
-
-
 def _crossentropy(is_target, scores):
     """Cross-entropy of each row's one target: twice `(rows, choices)` to `(rows,)`."""
     target_scores = ops.sum(ops.where(is_target, scores, 0.0), axis=-1)
@@ -531,28 +492,3 @@ class CoSENT(_MeanLoss):
 
     def __init__(self, scale: float = 20.0, name: str = "cosent", **kwargs: Any):
         super().__init__(name, scale=scale, **kwargs)
-
-
-@keras.saving.register_keras_serializable(_PACKAGE)
-class LabelSmoothing(_MeanLoss):
-    """`smoothed_crossentropy` as a loss: targets are ids, outputs logits.
-
-    Args:
-        smoothing: float in [0, 1). Share that the vocabulary gets.
-        name: str. Name of the loss.
-        kwargs: as in `keras.losses.Loss`: `reduction`.
-
-    Example:
-        >>> loss = losses.LabelSmoothing(0.1)
-        >>> round(float(loss(np.array([[0]]), np.array([[[4.0, 0.0, 0.0, 0.0]]]))), 3)
-        0.353
-
-    Source: Szegedy et al. 2016, arXiv:1512.00567, section 7.
-    """
-
-    function = staticmethod(smoothed_crossentropy)
-
-    def __init__(
-        self, smoothing: float = 0.1, name: str = "label_smoothing", **kwargs: Any
-    ):
-        super().__init__(name, smoothing=smoothing, **kwargs)

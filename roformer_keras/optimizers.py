@@ -15,12 +15,11 @@ from roformer_keras.checks import (
     check_number,
 )
 from roformer_keras.errors import refuse
-from roformer_keras.schedules import InverseSquareRoot, PiecewiseLinear, UpdatesLinear
+from roformer_keras.schedules import PiecewiseLinear, UpdatesLinear
 from roformer_keras.types import TensorLike
 
 __all__ = [
     "AdamW",
-    "InverseSquareRoot",
     "PiecewiseLinear",
     "finetuning_rate",
     "layerwise_rates",
@@ -417,7 +416,6 @@ def make_optimizer(
     learning_rate: float,
     schedule: Sequence[tuple[int, float]] = (),
     *,
-    warmup: int = 0,
     name: str = "adamw",
     beta_1: float = 0.9,
     beta_2: float = 0.999,
@@ -433,7 +431,6 @@ def make_optimizer(
     Args:
         learning_rate: float. What the factors of `schedule` multiply.
         schedule: points of `PiecewiseLinear`, in updates.
-        warmup: int, 0 for none. That of `InverseSquareRoot`, instead of `schedule`.
         name: `"adamw"` or `"lamb"`. Without weight decay the first is Adam.
         beta_1, beta_2: float in [0, 1). Momenta of the gradients' mean and square.
         epsilon: float. Added to the root of the second moment; 1e-6 as in BERT.
@@ -467,14 +464,11 @@ def make_optimizer(
     check_number("epsilon", epsilon, minimum=0)
     check_number("weight_decay", weight_decay, minimum=0)
     check_number("clip_norm", clip_norm, minimum=0)
-    check_integer("warmup", warmup, minimum=0)
     check_integer("accumulation", accumulation, minimum=1)
     if rates is not None:
         check_instance("rates", rates, Mapping)
     optimizer = kinds[name](
-        InverseSquareRoot(learning_rate, warmup, accumulation)
-        if warmup
-        else UpdatesLinear(learning_rate, schedule, accumulation),
+        UpdatesLinear(learning_rate, schedule, accumulation),
         # Keras's AdamW takes no None.
         weight_decay=float(weight_decay),
         beta_1=beta_1,

@@ -35,6 +35,22 @@ WITHDRAWN = {
     "longest_common_substring": "use difflib.SequenceMatcher.find_longest_match",
     "orthogonally_resize": "repeat rows by np.repeat, and divide by the norm",
     "indexable=": "use linecache.getline, or a list of the lines",
+    "RoFormerSeq2Seq": "use RoFormerCausalLM with attention='unilm'; "
+    "tools/experiments/translation has the encoder-decoder, and version 0.1 reads its "
+    "files",
+    "Seq2SeqConfig": "use RoFormerConfig with attention='unilm'",
+    "seq2seq": "use unilm, which trains a RoFormerCausalLM to write a second text",
+    "evaluate_seq2seq": "write texts by generate, and compare them by sacrebleu",
+    "corpus_bleu": "use sacrebleu.corpus_bleu",
+    "--tokenize": "write texts by generate, and compare them by sacrebleu",
+    "CrossAttention": "use keras.layers.MultiHeadAttention",
+    "RoFormerDecoderBlock": "use RoFormerBlock with keras.layers.MultiHeadAttention",
+    "InverseSquareRoot": "subclass keras.optimizers.schedules.LearningRateSchedule",
+    "warmup=": "use schedule=, points of a PiecewiseLinear",
+    "--warmup": "set schedule of the stages in the file of --config",
+    "LabelSmoothing": "use keras.losses.CategoricalCrossentropy(label_smoothing=)",
+    "smoothed_crossentropy": "use keras.losses.categorical_crossentropy with "
+    "label_smoothing=",
     "keras_hub": "use the classes of this package, which have the same methods",
     "quantize": "use engine='openvino-int8', or export with int8=True",
     "quantization=": "load the original model, or convert this one to .safetensors "
@@ -150,13 +166,13 @@ CLASSES = {
         "TFRoFormerModel": "RoFormerBackbone",
         "AutoConfig": "RoFormerConfig",
         "AutoModel": "load_model, or RoFormerBackbone",
-        "AutoModelForSeq2SeqLM": "RoFormerSeq2Seq",
         **_TOKENIZER,
         **{
             f"{prefix}For{head}": ours
             for prefix in ("RoFormer", "TFRoFormer", "AutoModel")
             for head, ours in _HEADS.items()
         },
+        "AutoModelForSeq2SeqLM": "RoFormerCausalLM with attention='unilm'",
         "Trainer": "finetune, or fit of a model",
         "TrainingArguments": "FinetuningSettings",
         "from_pretrained": "load_model, or from_preset of a class",

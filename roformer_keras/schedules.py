@@ -7,7 +7,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from roformer_keras.checks import check_integer
 from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.types import TensorLike
 
@@ -90,46 +89,3 @@ class UpdatesLinear(PiecewiseLinear):
 
     def get_config(self):
         return {**super().get_config(), "parts": self.parts}
-
-
-@keras.saving.register_keras_serializable("roformer_keras")
-class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
-    """A rate that rises linearly, and then falls with the root of the update.
-
-    `learning_rate * min(n / warmup, sqrt(warmup / n))` for the update n = 1, 2, 3, ...
-    Vaswani et al. use `learning_rate = (hidden_dim * warmup) ** -0.5`.
-
-    Args:
-        learning_rate: float. The highest, of the update `warmup`.
-        warmup: int, at least 1. Updates.
-        parts: int. Batches per update.
-
-    Call arguments:
-        step: int. Batches so far, as the optimizer counts them.
-
-    Returns:
-        float32 scalar.
-
-    Raises:
-        ConfigurationError: `warmup` or `parts` breaks its rule.
-
-    Example:
-        >>> rate = optimizers.InverseSquareRoot(1e-3, warmup=100)
-        >>> [round(float(rate(step)), 6) for step in (0, 99, 399)]
-        [1e-05, 0.001, 0.0005]
-
-    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 3.
-    """
-
-    def __init__(self, learning_rate: float, warmup: int, parts: int = 1):
-        check_integer("warmup", warmup, minimum=1)
-        check_integer("parts", parts, minimum=1)
-        self.learning_rate, self.warmup, self.parts = learning_rate, warmup, parts
-
-    def __call__(self, step: TensorLike) -> TensorLike:
-        update = ops.cast(ops.floor_divide(step, self.parts) + 1, "float32")
-        factor = ops.minimum(update / self.warmup, ops.sqrt(self.warmup / update))
-        return factor * self.learning_rate
-
-    def get_config(self) -> dict[str, Any]:
-        return dict(vars(self))

@@ -35,7 +35,6 @@ from common import (
     SAVED,
     SIM,
     config_of_saved,
-    tiny_seq2seq,
 )
 from finetuning_cases import ONE_BLOCK, assert_mean_of_adversarial_steps
 from golden_outputs import golden, golden_batches, golden_cases
@@ -224,29 +223,6 @@ def check_linear_attention():
     model = keras.Model(x, keras.layers.average([layer(x) for layer in layers]))
     x = np.random.default_rng(0).normal(size=(2, 4, 8))
     assert_learns(model, x, x[::-1], "mse")
-
-
-def check_encoder_decoder():
-    """Writing equals that without a cache; it learns to turn texts round."""
-    characters = "天地玄黄宇宙"
-    model = tiny_seq2seq(characters, num_layers=1, hidden_dim=16, intermediate_dim=24)
-    tokenizer = model.tokenizer
-    generator = np.random.default_rng(0)
-    for weight in model.trainable_weights:
-        if len(weight.shape) > 1:
-            weight.assign(0.6 * generator.normal(size=weight.shape))
-    texts = ["天地玄黄", "宇"]
-    prompts = [tokenizer.encode(text)[0] for text in texts]
-    stops = {"stops": (tokenizer.sep_id,), "suppressed": (tokenizer.sep_id,)}
-    greedy = model.generate(prompts, method="greedy", max_length=12)
-    for ids, text in zip(prompts, greedy, strict=True):
-        slow = plain.EncoderDecoder(model, ids)
-        assert text == plain.greedy(slow, ids, 12, draft=text, **stops)
-    pairs = [a + b for a in characters for b in characters]
-    turned = [pair[::-1] for pair in pairs]
-    model.compile(keras.optimizers.Adam(1e-2))
-    history = model.fit(pairs, turned, 36, epochs=8, verbose=0).history["loss"]
-    assert history[-1] < 0.8 * history[0]
 
 
 def check_norm_of_nearly_constant_rows():

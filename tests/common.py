@@ -116,34 +116,6 @@ def random_lm(class_name="RoFormerCausalLM", num_layers=1, **fields):
     return model
 
 
-def tiny_seq2seq(characters, **sizes):
-    """An encoder-decoder of so many characters, with its tokenizer; no dropout."""
-    from roformer_keras import RoFormerSeq2Seq, RoFormerTokenizer, Seq2SeqConfig
-
-    tokenizer = RoFormerTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *characters])
-    model = RoFormerSeq2Seq(
-        Seq2SeqConfig(
-            vocabulary_size=tokenizer.vocabulary_size, num_heads=2, dropout=0.0, **sizes
-        )
-    )
-    model.tokenizer = tokenizer
-    return model
-
-
-def written_tiny_seq2seq(folder):
-    """A preset folder of an encoder-decoder that has learnt a little; its path."""
-    import keras
-
-    characters = "天地玄黄宇宙洪荒日月"
-    keras.utils.set_random_seed(0)
-    model = tiny_seq2seq(characters, num_layers=1, hidden_dim=16, intermediate_dim=32)
-    model.compile(keras.optimizers.Adam(0.01))
-    sources = [characters[i : i + n] for i in range(10) for n in range(1, 6)]
-    model.fit(sources, [text[::-1] for text in sources], epochs=60, verbose=0)
-    model.save_to_preset(folder)
-    return folder
-
-
 def write_changed(path, text, changes):
     """A file of a text in which some of it is in other words; returns its path."""
     for before, after in changes.items():

@@ -33,7 +33,6 @@ SHORT = {
     ],
     "--save-reference": ["--lengths", "1,9"],
     "lm": ["--num-layers", "1", "--hidden-dim", "32"],
-    "seq2seq": ["--num-layers", "1", "--hidden-dim", "32"],
 }
 # What a Python block has in place of what.
 SHORT_CODE = {

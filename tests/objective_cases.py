@@ -37,7 +37,7 @@ LABELS = (0, 1, 4, 2)
 # Those that are trained in bfloat16 too, which together have all the parts.
 COARSE = ("mlm", "distillation", "classification")
 # Those that are trained on other backends, which have all losses and models.
-ELSEWHERE = ("mlm", "distillation", "classification", "cosent", "seq2seq")
+ELSEWHERE = ("mlm", "distillation", "classification", "cosent")
 
 
 def make_model(model_class, tokenizer=TOKENIZER, seed=0, dtype=None, **fields):
@@ -53,11 +53,8 @@ def make_model(model_class, tokenizer=TOKENIZER, seed=0, dtype=None, **fields):
         **fields,
     }
     kind = getattr(models, model_class)
-    if kind is models.RoFormerSeq2Seq:
-        config = models.Seq2SeqConfig(**fields)
-    else:
-        settings = {"attention": fields["attention"]} if "attention" in fields else {}
-        config = config_for_model(model_class, RoFormerConfig(**fields), **settings)
+    settings = {"attention": fields["attention"]} if "attention" in fields else {}
+    config = config_for_model(model_class, RoFormerConfig(**fields), **settings)
     model = kind.from_roformer_config(config, dtype)
     rng = np.random.default_rng(seed)
     for weight in model.trainable_weights:

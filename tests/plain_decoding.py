@@ -104,30 +104,6 @@ class FakeDecoder:
         return state
 
 
-class EncoderDecoder:
-    """A `RoFormerSeq2Seq` as the functions below ask for a model, from one source."""
-
-    config = SimpleNamespace(attention="causal")
-    input = ()
-
-    def __init__(self, model, source):
-        self._model, self._source = model, source
-
-    def __call__(self, inputs, training):
-        rows, first = inputs["token_ids"], len(self._source) - 1
-        target = rows[:, first:].copy()
-        # Where the source ends the target begins.
-        target[:, 0] = self._model.tokenizer.cls_id
-        source = np.tile(np.array(self._source, "int32"), (len(rows), 1))
-        logits = _host(
-            self._model(
-                {"encoder_token_ids": source, "decoder_token_ids": target},
-                training=False,
-            )
-        )
-        return np.pad(logits, ((0, 0), (first, 0), (0, 0)))
-
-
 def _host(tensor):
     from keras import ops
 

@@ -69,10 +69,3 @@ def cosent(labels, similarities, scale=20.0):
             if one > other:
                 total += np.exp(scale * (float(far) - float(near)))
     return np.log(total)
-
-
-def smoothed_crossentropy(labels, logits, smoothing=0.1):
-    """Of each row."""
-    logs = log_softmax(logits)
-    right = logs[np.arange(len(labels)), labels]
-    return -(1 - smoothing) * right - smoothing * logs.mean(axis=-1)

@@ -22,7 +22,6 @@ from roformer_keras import (
     RoFormerQuestionAnswerer,
     RoFormerRelationExtractor,
     RoFormerSentenceEncoder,
-    RoFormerSeq2Seq,
     RoFormerSim,
     RoFormerSpanExtractor,
     RoFormerTextClassifier,
@@ -30,7 +29,6 @@ from roformer_keras import (
     RoFormerTokenClassifier,
     RoFormerTokenizer,
     RoFormerTripletRanker,
-    Seq2SeqConfig,
 )
 from roformer_keras.generation import ServedGenerator
 from roformer_keras.generation.generate import Scored
@@ -38,8 +36,6 @@ from roformer_keras.models.fill_mask import MaskCandidate
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.tasks import Relation, Span
 from roformer_keras.tasks.task import TextTask
-from roformer_keras.training.bleu import Bleu
-from roformer_keras.training.evaluate import Seq2SeqEvaluation
 from roformer_keras.training.results import FinetunedTask
 from roformer_keras.verification.verify import Report
 
@@ -67,7 +63,6 @@ def configure() -> None:
     assert_type(config.head_dim, int)
     backbone = RoFormerBackbone(config, dtype="bfloat16")
     assert_type(backbone.config, RoFormerConfig)
-    assert_type(RoFormerSeq2Seq(vocabulary_size=100).config, Seq2SeqConfig)
     RoFormerMaskedLM(backbone, output_activation="softmax")
 
 
@@ -79,7 +74,6 @@ def load(folder: Path) -> None:
     assert_type(backbone.load_lora("adapter.safetensors"), int)
     backbone.save_to_preset(folder, overwrite=True)
     assert_type(RoFormerSim.from_preset(folder), RoFormerSim)
-    assert_type(RoFormerSeq2Seq.from_preset(folder), RoFormerSeq2Seq)
     assert_type(roformer_keras.load_model(folder), PresetModel)
     assert_type(roformer_keras.download("roformer-char"), Path)
     assert_type(roformer_keras.convert(folder, "model.keras"), Path)
@@ -108,8 +102,6 @@ def write() -> None:
     served = ServedGenerator("served")
     assert_type(served.generate("今天", seed=1), str)
     assert_type(served.paraphrase("今天", n=24), list[Scored])
-    translator = RoFormerSeq2Seq.from_preset("seq2seq")
-    assert_type(translator.generate(TEXTS, method="beam", num_beams=4), list[str])
 
 
 def compare() -> None:
@@ -180,13 +172,7 @@ def train(folder: Path) -> None:
     assert_type(roformer_keras.pretrain(pretraining, folder), PresetModel)
 
 
-def measure(model: RoFormerSeq2Seq) -> None:
-    evaluation = roformer_keras.evaluate_seq2seq(model, TEXTS, TEXTS, num_beams=2)
-    assert_type(evaluation, Seq2SeqEvaluation)
-    assert_type(evaluation.bleu, Bleu)
-    assert_type(evaluation.loss, float)
-    assert_type(evaluation.hypotheses, list[str])
-    assert_type(roformer_keras.corpus_bleu(TEXTS, TEXTS).score, float)
+def measure() -> None:
     report = roformer_keras.verify("roformer-char", lengths=(1, 64))
     assert_type(report, Report)
     assert_type(report.passed, bool)

@@ -34,7 +34,7 @@ MODELS = {
     "RoFormerCausalLM": GPT,
     "RoFormerSim": SIM,
 }
-CLASSES = (*MODELS, *TASKS, "RoFormerSeq2Seq")
+CLASSES = (*MODELS, *TASKS)
 STATES = ("fresh", "trained", "lora", "merged", "mixed")
 # Format -> readers.
 FORMATS = {
@@ -53,9 +53,8 @@ CELLS = [
     for name, state in itertools.product(CLASSES, STATES)
     for format, readers in FORMATS.items()
     for reader in readers
-    # An encoder-decoder has no LoRA; commands compute in float32.
-    if (name != "RoFormerSeq2Seq" or not {"lora", "merged"} & {state, format})
-    and (state, reader) != ("mixed", "command")
+    # Commands compute in float32.
+    if (state, reader) != ("mixed", "command")
 ]
 TEXTS = ["今天天气不错", "她在北京", "我们学习语言"]
 MASKED, PROMPT = "今天[MASK]气", "今天"
@@ -81,26 +80,12 @@ def build(name, state="fresh"):
 
     keras.utils.set_random_seed(0)
     options = options_of(state)
-    if name == "RoFormerSeq2Seq":
-        model = _seq2seq(**options)
-    elif name in TASKS:
+    if name in TASKS:
         options |= TASKS[name][0]
         model = class_of(name).from_preset(CHARACTER, **ONE_BLOCK, **options)
     else:
         model = class_of(name).from_preset(MODELS[name], **ONE_BLOCK, **options)
     model.run_eagerly = True
-    return model
-
-
-def _seq2seq(**options):
-    from roformer_keras import RoFormerSeq2Seq, RoFormerTokenizer
-
-    characters = dict.fromkeys("".join(TEXTS))
-    tokenizer = RoFormerTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *characters])
-    sizes = {"num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24}
-    size = tokenizer.vocabulary_size
-    model = RoFormerSeq2Seq(vocabulary_size=size, norm_first=True, **sizes, **options)
-    model.tokenizer = tokenizer
     return model
 
 
@@ -162,19 +147,18 @@ def is_unreadable(name, state, format, reader):
         return reader == "from_preset"
     if format != "weights.h5" or reader == "keras":
         return False
-    # Weights alone say nothing of a head, or of an encoder-decoder.
+    # Weights alone say nothing of a head.
     return name not in MODELS or reader == "load_model"
 
 
 def is_refused(name, state, format):
     """True if a file cannot hold the model, so that writing it is an error."""
-    is_task, is_seq2seq = name in TASKS, name == "RoFormerSeq2Seq"
+    is_task = name in TASKS
     refused = {
         "h5": True,
         "lora": state != "lora",
-        "safetensors": is_task or is_seq2seq,
-        "zip": is_seq2seq,
-        "huggingface": is_seq2seq or (is_task and name not in IN_TRANSFORMERS),
+        "safetensors": is_task,
+        "huggingface": is_task and name not in IN_TRANSFORMERS,
     }
     is_unmerged = state == "lora" and format in ("preset", *FLOAT_FORMATS)
     return refused.get(format, False) or is_unmerged
@@ -400,10 +384,6 @@ def command_of(name, path):
             *("--max-new-tokens", "4", "--quiet"),
         ],
         "RoFormerSim": ["similarity", "--pair", *TEXTS[:2], "--source", path],
-        "RoFormerSeq2Seq": [
-            *("generate", "--text", TEXTS[0], "--source", path, "--method", "greedy"),
-            *("--max-new-tokens", "4", "--quiet"),
-        ],
     }[name]
 
 
@@ -425,7 +405,7 @@ def answers_of(name, path):
         raise SourceError(err.getvalue().strip()[-200:])
     lines = out.getvalue().splitlines()
     answers = [json.loads(line) if line[:1] == "{" else line for line in lines]
-    if name in ("RoFormerCausalLM", "RoFormerSeq2Seq"):
+    if name == "RoFormerCausalLM":
         # What is not a stream is JSON.
         return [x if isinstance(x, str) else x["outputs"][0]["text"] for x in answers]
     return answers
@@ -451,8 +431,7 @@ def answers_of_model(model):
     if name == "RoFormerSim":
         cosine = model.similarity(*TEXTS[:2])
         return [{"first": TEXTS[0], "second": TEXTS[1], "similarity": cosine}]
-    prompt = TEXTS[0] if name == "RoFormerSeq2Seq" else PROMPT
-    return [model.generate(prompt, method="greedy", max_new_tokens=4)]
+    return [model.generate(PROMPT, method="greedy", max_new_tokens=4)]
 
 
 def _is_close(found, expected):

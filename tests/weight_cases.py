@@ -1,6 +1,6 @@
 """Configurations whose weight tables differ."""
 
-from roformer_keras.config import RoFormerConfig, Seq2SeqConfig
+from roformer_keras.config import RoFormerConfig
 
 SIZES = {
     "vocabulary_size": 11,
@@ -38,10 +38,4 @@ OPTIONS = {
 }
 CONFIGS = {
     name: RoFormerConfig(**{**SIZES, **options}) for name, options in OPTIONS.items()
-}
-SEQ2SEQ_CONFIGS = {
-    "rotary": Seq2SeqConfig(**SIZES),
-    "sinusoidal": Seq2SeqConfig(
-        **SIZES, position_embedding="sinusoidal", norm_first=True
-    ),
 }

@@ -68,11 +68,6 @@ with tempfile.TemporaryDirectory() as folder:
     table = read_table(path, 1, ("text", "label"))
     assert list(table.labels) == ["好", "坏"], table
 """
-_BLEU = """
-from roformer_keras.training.bleu import corpus_bleu
-score = corpus_bleu(["今天天气不错"], ["今天天气不错"])
-assert "100" in str(score), score
-"""
 # One small network by the writers of exports, computed by the runtimes.
 _NETWORK = """
 import pathlib, sys, tempfile
@@ -125,7 +120,6 @@ with tempfile.TemporaryDirectory() as folder:
 SMOKE: dict[str, tuple[tuple[str, ...], ...]] = {
     "base": ((*_PYTEST, "tests/unit/test_convert.py", "tests/unit/test_tokenizer.py"),),
     "data": ((*_PYTEST, "tests/unit/test_arrow_files.py"),),
-    "evaluate": (("-c", _BLEU),),
     "excel": (("-c", _EXCEL),),
     "export": (("-c", _NETWORK, "export"),),
     "hub": ((*_PYTEST, "-m", "", "tests/e2e/test_hub.py"),),

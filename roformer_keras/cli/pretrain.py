@@ -17,18 +17,15 @@ FILES = ("files",)
 EXAMPLES = (
     "pretrain mlm corpus.txt -o run --source roformer-char --steps 100",
     "pretrain lm poems.jsonl.gz -o run --fields lines --num-layers 2",
-    "pretrain seq2seq pairs.tsv -o run --subwords --max-vocabulary 8000 "
-    "--no-lower-case",
+    "pretrain unilm pairs.tsv -o run --subwords --max-vocabulary 8000 --no-lower-case",
 )
 SETTINGS = "roformer_keras.training.pretraining_settings.PretrainingSettings"
 _STEPS = 10_000
-_LENGTHS = {"mlm": 128, "lm": 128, "unilm": 64, "sim": 64, "seq2seq": 64}
-# Tasks whose records are two texts, in the first two columns of a table.
-_OF_PAIRS = ("unilm", "seq2seq")
+_LENGTHS = {"mlm": 128, "lm": 128, "unilm": 64, "sim": 64}
 
 
 def run(
-    task: Literal["mlm", "lm", "unilm", "sim", "seq2seq"],
+    task: Literal["mlm", "lm", "unilm", "sim"],
     files: list[str] = (),  # type: ignore[assignment]  # It is not changed.
     *,
     output: str,
@@ -47,8 +44,7 @@ def run(
 
     Args:
         task: mlm (fill masks), lm (continue texts), unilm (write a second text from a
-            first, as bert4keras does), sim (sentence vectors and similar sentences) or
-            seq2seq (write a second text from a first, with an encoder-decoder).
+            first, as bert4keras does) or sim (sentence vectors and similar sentences).
         files: .txt, .jsonl, .json, .csv or .tsv, each also .gz or .xz; .xlsx, .parquet
             or .arrow; a folder of datasets.Dataset.save_to_disk; or a pattern such as
             'a/*.txt'.
@@ -129,7 +125,8 @@ def read_settings(task: str, files=(), config: str | None = None, flags=None):
         )
     of_files = [name for name in flags if name.startswith("data.")]
     if files:
-        fields = {"fields": ("1", "2")} if task in _OF_PAIRS else {}
+        # Records of two texts are in the first two columns of a table.
+        fields = {"fields": ("1", "2")} if task == "unilm" else {}
         content["data"] = [{"files": files, **fields}]
     elif of_files:
         flags = ", ".join(f"--{name.rpartition('.')[2]}" for name in of_files)

@@ -29,7 +29,6 @@ from roformer_keras.checks import as_names
 from roformer_keras.config import (
     MODEL_FIELDS,
     RoFormerConfig,
-    Seq2SeqConfig,
     config_for_model,
 )
 from roformer_keras.conversion.weights import (
@@ -84,7 +83,7 @@ class Checkpoint:
         label: str. Name of the source in messages.
         format: str. `"bert4keras"`, `"tf_object"`, `"hdf5"`, `"keras_weights"`,
             `"keras"`, `"preset"`, `"safetensors"`, `"huggingface"` or `"model"`.
-        config: `RoFormerConfig` of the stored tensors, or `Seq2SeqConfig`.
+        config: `RoFormerConfig` of the stored tensors.
         tensors: dict of checkpoint name to `Tensor`; `task_rows` names those in the
             head of a task.
         vocabulary: tuple of str, or None.
@@ -100,7 +99,7 @@ class Checkpoint:
 
     label: str
     format: str
-    config: RoFormerConfig | Seq2SeqConfig
+    config: RoFormerConfig
     tensors: Mapping[str, Tensor]
     vocabulary: tuple[str, ...] | None = None
     model: str | None = None
@@ -130,16 +129,11 @@ class Checkpoint:
         return {row.name: row for row in table if row.name in self.tensors}
 
     @property
-    def is_seq2seq(self) -> bool:
-        """True if this is an encoder-decoder."""
-        return isinstance(self.config, Seq2SeqConfig)
-
-    @property
     def is_task(self) -> bool:
         """True if a task was saved: a head other than MLM on a backbone."""
-        return not (self.model is None or self.is_seq2seq or self.model in MODEL_FIELDS)
+        return self.model is not None and self.model not in MODEL_FIELDS
 
-    def config_for(self, model: str, **changes) -> RoFormerConfig | Seq2SeqConfig:
+    def config_for(self, model: str, **changes) -> RoFormerConfig:
         """The configuration with which a model class loads these weights.
 
         Attention and pooler are the defaults of the class, unless it was saved.
@@ -151,15 +145,6 @@ class Checkpoint:
         Raises:
             ConfigurationError: the class cannot load them, or a field breaks its rule.
         """
-        refuse(
-            self.is_seq2seq != (model == "RoFormerSeq2Seq"),
-            f"{self.label} holds an encoder-decoder, which is loaded by "
-            f"RoFormerSeq2Seq.from_preset, not by {model}"
-            if self.is_seq2seq
-            else f"{self.label} holds no encoder-decoder, which {model} needs",
-        )
-        if isinstance(self.config, Seq2SeqConfig):
-            return self.config.replace(**changes)
         stored_as = "RoFormerBackbone" if self.is_task else self.model
         return config_for_model(model, self.config, stored_as, **changes)
 
@@ -168,16 +153,13 @@ class Checkpoint:
         return self.tensors[name].read_weight(f"{self.label}: {name}")
 
 
-def with_own_output(
-    checkpoint: Checkpoint, config: RoFormerConfig | Seq2SeqConfig
-) -> Checkpoint:
+def with_own_output(checkpoint: Checkpoint, config: RoFormerConfig) -> Checkpoint:
     """The checkpoint, with a copy of the embedding if an output is not tied to it."""
     tensors = checkpoint.tensors
-    is_tied = getattr(config, "tie_word_embeddings", True)
     # RoFormerV2's head is the embedding alone.
-    has_head = "mlm" in checkpoint.heads or _kind(config) == "roformer_v2"
+    has_head = "mlm" in checkpoint.heads or config.model_type == "roformer_v2"
     is_new = OUTPUT_EMBEDDINGS not in tensors and WORD_EMBEDDINGS in tensors
-    if is_tied or not (has_head and is_new):
+    if config.tie_word_embeddings or not (has_head and is_new):
         return checkpoint
     copy = {OUTPUT_EMBEDDINGS: tensors[WORD_EMBEDDINGS]}
     return replace(checkpoint, tensors={**tensors, **copy})
@@ -185,7 +167,7 @@ def with_own_output(
 
 def weights_to_read(
     checkpoint: Checkpoint,
-    config: RoFormerConfig | Seq2SeqConfig,
+    config: RoFormerConfig,
     heads: Iterable[str] = (),
     ignore: Iterable[str] = (),
     initialize_heads: bool = False,
@@ -213,7 +195,7 @@ def weights_to_read(
         VocabularyError: vocabulary and embedding differ in size.
     """
     label, tensors = checkpoint.label, checkpoint.tensors
-    kind, found_kind = _kind(config), _kind(checkpoint.config)
+    kind, found_kind = config.model_type, checkpoint.config.model_type
     refuse(
         kind != found_kind,
         f"{label} holds {found_kind} weights, which do not fit a {kind} model: "
@@ -228,7 +210,7 @@ def weights_to_read(
         )
     rows = weight_table(config, heads) + task_rows(task_shapes or {})
     known = {row.name for row in rows}
-    if getattr(config, "shared_segment_embeddings", False):
+    if config.shared_segment_embeddings:
         known.add(SEGMENT_EMBEDDINGS)
     strict_heads = (None,) if task_shapes is None else (None, "task")
     ignore = as_names("ignore", ignore)
@@ -280,8 +262,7 @@ def _hints_of(checkpoint, unexpected):
             "these are weights of a BERT, and RoFormer has no table of positions: to "
             "start from the others, pass {ignore}"
         ]
-    is_tied = getattr(checkpoint.config, "tie_word_embeddings", True)
-    if OUTPUT_EMBEDDINGS in unexpected and not is_tied:
+    if OUTPUT_EMBEDDINGS in unexpected and not checkpoint.config.tie_word_embeddings:
         return [
             "its output is not tied to the embedding: pass "
             "{tie_word_embeddings:False}, or no such argument"
@@ -318,14 +299,14 @@ def _check_fit(label, config, problems, hint=None):
     shown = "\n  ".join(problems[:12])
     omitted = f"\n  and {len(problems) - 12} more" if len(problems) > 12 else ""
     raise CheckpointError(
-        f"{label} does not fit {_kind(config)} with {config.num_layers} layers, hidden "
-        f"size {config.hidden_dim} and vocabulary {config.vocabulary_size}:\n  {shown}"
-        f"{omitted}",
+        f"{label} does not fit {config.model_type} with {config.num_layers} layers, "
+        f"hidden size {config.hidden_dim} and vocabulary {config.vocabulary_size}:\n"
+        f"  {shown}{omitted}",
         hint=hint,
     )
 
 
-def check_size(checkpoint: Checkpoint, config: RoFormerConfig | Seq2SeqConfig) -> None:
+def check_size(checkpoint: Checkpoint, config: RoFormerConfig) -> None:
     """Raises VocabularyError unless the embedding has a row for each token."""
     tokens = checkpoint.vocabulary
     if tokens is not None and len(tokens) != config.vocabulary_size:
@@ -372,8 +353,3 @@ def model_of(checkpoint: Checkpoint) -> str:
     if "mlm" in checkpoint.heads or tied:
         return "RoFormerMaskedLM"
     return "RoFormerBackbone"
-
-
-def _kind(config):
-    is_seq2seq = isinstance(config, Seq2SeqConfig)
-    return "encoder-decoder" if is_seq2seq else config.model_type

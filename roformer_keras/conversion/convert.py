@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from tqdm import tqdm
 
 from roformer_keras.checks import as_names, check_choice, check_path
-from roformer_keras.config import ConfigSource, RoFormerConfig
+from roformer_keras.config import ConfigSource
 from roformer_keras.conversion.checkpoint import (
     Checkpoint,
     check_saved_tokenizer,
@@ -230,11 +230,6 @@ def save(
             card only there.
     """
     check_choice("format", format, FORMATS)
-    refuse(
-        checkpoint.is_seq2seq and format != "preset",
-        f"{checkpoint.label} holds an encoder-decoder, which only the format "
-        f"'preset' can store, got {format!r}",
-    )
     is_folder = format in FOLDERS
     if is_folder:
         _check_only(Path(target), format)
@@ -302,7 +297,7 @@ def _format_of(target: Path) -> str:
 
 def pooler_activation_of(checkpoint: Checkpoint, model: str | None = None) -> str:
     """Activation of a stored pooler: as saved, linear in RoFormer-Sim, else tanh."""
-    config = cast(RoFormerConfig, checkpoint.config)
+    config = checkpoint.config
     if config.pooler_activation is not None:
         return config.pooler_activation
     return "linear" if (model or model_of(checkpoint)) == "RoFormerSim" else "tanh"

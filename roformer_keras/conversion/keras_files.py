@@ -4,7 +4,7 @@ import math
 from contextlib import ExitStack
 from operator import attrgetter
 
-from roformer_keras.config import MODEL_FIELDS, RoFormerConfig, Seq2SeqConfig
+from roformer_keras.config import MODEL_FIELDS, RoFormerConfig
 from roformer_keras.conversion.checkpoint import KerasFile
 from roformer_keras.conversion.found import Found
 from roformer_keras.conversion.tokenizer_files import checked_tokenizer_fields
@@ -12,7 +12,6 @@ from roformer_keras.conversion.weights import (
     KERAS_BACKBONE,
     KERAS_MLM,
     is_training_state,
-    seq2seq_dataset,
 )
 from roformer_keras.errors import (
     CheckpointError,
@@ -40,11 +39,7 @@ def _by_dataset(format, tensors, **options):
         return name.removeprefix(KERAS_BACKBONE)
 
     by_name = {name: (key(name), tensor) for name, tensor in tensors.items()}
-    config = options.get("saved", {}).get("config")
-    is_of_keras = any(name.startswith("layers/") for name in tensors)
-    is_seq2seq = isinstance(config, Seq2SeqConfig) and is_of_keras
-    key_of = seq2seq_dataset if is_seq2seq else attrgetter("dataset")
-    return Found(format, by_name, key_of, **options)
+    return Found(format, by_name, attrgetter("dataset"), **options)
 
 
 def open_keras_weights(label: str, tensors: dict[str, Tensor]) -> Found:
@@ -95,7 +90,7 @@ def open_preset(files, stack):
             f"{config['registered_name']!r:.80}",
             hint="load it with Keras-Hub, or convert the original zip",
         )
-    is_base = config.get("class_name") in ("RoFormerBackbone", "RoFormerSeq2Seq")
+    is_base = config.get("class_name") == "RoFormerBackbone"
     if "task" not in files.parts and not is_base:
         # `model.save(folder, zipped=False)`.
         return open_keras(files, stack)
@@ -177,11 +172,13 @@ def _saved_model(serialized: dict, label: str) -> dict:
         fields = backbone.get("config") if isinstance(backbone, dict) else None
     if not isinstance(name, str) or not isinstance(fields, dict):
         raise ConfigurationError(f"{label} holds no RoFormer model")
+    if withdrawn := explain_withdrawn(name):
+        raise ConfigurationError(f"{label} holds a {name}: {withdrawn}")
     is_task = task_of(name) is not None and backbone is not None
     refuse(
-        not is_task and name not in (*MODEL_FIELDS, "RoFormerSeq2Seq"),
+        not is_task and name not in MODEL_FIELDS,
         f"{label} holds a model of class {name!r:.60}, which must be one of "
-        f"{', '.join(MODEL_FIELDS)}, RoFormerSeq2Seq, or a task",
+        f"{', '.join(MODEL_FIELDS)}, or a task",
         hint="keras.models.load_model reads a class of yours from .keras, with the "
         "class in custom_objects",
     )
@@ -218,8 +215,7 @@ def _saved_model(serialized: dict, label: str) -> dict:
     if "quantization" in {**fields, **options}:
         raise ConfigurationError(f"{label}: {explain_withdrawn('quantization=')}")
     with errors_at(label):
-        kind = Seq2SeqConfig if name == "RoFormerSeq2Seq" else RoFormerConfig
-        return {**saved, "config": kind.from_dict(fields)}
+        return {**saved, "config": RoFormerConfig.from_dict(fields)}
 
 
 def check_saved_tokens(tokens, label: str) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ _LIBRARIES = {
 _PIPELINES = {
     "RoFormerMaskedLM": "fill-mask",
     "RoFormerCausalLM": "text-generation",
-    "RoFormerSeq2Seq": "text-generation",
     "RoFormerSim": "sentence-similarity",
 }
 _PLACEHOLDER = "path/of/this/folder"

@@ -17,7 +17,6 @@ from roformer_keras.config import (
     MODEL_FIELDS,
     ConfigSource,
     RoFormerConfig,
-    Seq2SeqConfig,
     config_for_model,
 )
 from roformer_keras.conversion.checkpoint import Checkpoint, model_of
@@ -79,7 +78,7 @@ def open_checkpoint(
 
     Args:
         source: a zip, folder, checkpoint prefix, HDF5, `.keras` or safetensors file,
-            or the preset folder of any model, task or encoder-decoder.
+            or the preset folder of any model or task.
         config: for sources without a configuration, or to replace theirs: a
             `RoFormerConfig`, the content of a `bert_config.json`, or its path.
         vocabulary: path of a `vocab.txt`, likewise.
@@ -194,11 +193,6 @@ def _find_config(files, found, given):
     saved, model = found.saved.get("config"), found.saved.get("model")
     if given is None and saved is not None:
         return saved, None
-    refuse(
-        isinstance(saved, Seq2SeqConfig),
-        f"{files.label} holds an encoder-decoder with its own configuration: leave "
-        "config out",
-    )
     if isinstance(given, str | os.PathLike):
         given = read_json(_given_file("config", given))
     elif given is None:

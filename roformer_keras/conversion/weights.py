@@ -4,16 +4,15 @@ A weight has a name in a checkpoint (`bert/encoder/layer_0/...`, the name that r
 return and writers expect), a variable path in the Keras model, a dataset in the HDF5
 files of presets and of Keras, a name in PyTorch models of Hugging Face, and a place in
 one of bert4keras's layers, for the files that users of bert4keras saved. The table
-follows from the configuration alone: no model is built. bert4keras has no
-encoder-decoder: its weights are named by their paths.
+follows from the configuration alone: no model is built.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from roformer_keras.config import MODEL_FIELDS, RoFormerConfig, Seq2SeqConfig
+from roformer_keras.config import MODEL_FIELDS, RoFormerConfig
 
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 SEGMENT_EMBEDDINGS = "bert/embeddings/token_type_embeddings"
@@ -115,19 +114,17 @@ _HUGGINGFACE_HEADS = {
 
 
 def weight_table(
-    config: RoFormerConfig | Seq2SeqConfig, heads: Iterable[str] = HEADS
+    config: RoFormerConfig, heads: Iterable[str] = HEADS
 ) -> tuple[Weight, ...]:
     """Every weight of a model with this configuration and these heads.
 
     Args:
-        config: `RoFormerConfig`, or `Seq2SeqConfig` of an encoder-decoder.
-        heads: any of `"pooler"`, `"nsp"`, `"mlm"`; an encoder-decoder has none.
+        config: `RoFormerConfig`.
+        heads: any of `"pooler"`, `"nsp"`, `"mlm"`.
 
     Returns:
         tuple of `Weight`, in the order of computation.
     """
-    if isinstance(config, Seq2SeqConfig):
-        return tuple(_encoder_decoder_rows(config))
     table = _Table(config)
     table.add_embeddings()
     for number in range(config.num_layers):
@@ -141,10 +138,8 @@ def weight_table(
     return tuple(table.rows)
 
 
-def model_heads(model: str, config: RoFormerConfig | Seq2SeqConfig) -> tuple[str, ...]:
+def model_heads(model: str, config: RoFormerConfig) -> tuple[str, ...]:
     """The heads of a model class with this configuration."""
-    if isinstance(config, Seq2SeqConfig):
-        return ()
     heads = {
         "pooler": config.pooler_activation is not None,
         "nsp": config.with_nsp,
@@ -369,59 +364,6 @@ def _dataset(path: str, config: RoFormerConfig) -> str:
     # The bias is the only variable that the MLM head keeps itself.
     index = 0 if path == "mlm_head/bias" else _KERAS_INDEX[variable]
     return "/".join(["layers", stored, *inner, "vars", str(index)])
-
-
-# === The encoder-decoder ===
-
-
-def _encoder_decoder_rows(config: Seq2SeqConfig) -> Iterator[Weight]:
-    width = config.hidden_dim
-    encoder = _block_shapes(width, width, width, config.intermediate_dim)
-    decoder: dict[str, tuple] = {}
-    for part, shape in encoder.items():
-        if part.startswith("feed_forward") and "cross_attention_norm" not in decoder:
-            decoder |= {f"cross_{own}": shapes for own, shapes in decoder.items()}
-        decoder[part] = shape
-
-    def row(path, shape):
-        return Weight(name=path, path=path, shape=shape, dataset=path)
-
-    def layer(path, shape):
-        parts = ("beta", "gamma") if len(shape) == 1 else ("kernel", "bias")
-        yield row(f"{path}/{parts[0]}", shape)
-        yield row(f"{path}/{parts[1]}", shape[-1:])
-
-    yield row("token_embedding/embeddings", (config.vocabulary_size, width))
-    for side, block in (("encoder", encoder), ("decoder", decoder)):
-        for number in range(config.num_layers):
-            for part, shape in block.items():
-                yield from layer(f"{side}_layer_{number}/{part}", shape)
-        if config.norm_first:
-            yield from layer(f"{side}_norm", (width,))
-
-
-def seq2seq_dataset(row: Weight) -> str:
-    """The path at which Keras stores a weight of an encoder-decoder.
-
-    Args:
-        row: one of `weight_table`.
-    """
-    layer, *inner, variable = row.path.split("/")
-    stored = _SEQ2SEQ_LAYERS.get(layer)
-    if stored is None:
-        kind, number = layer.rsplit("_", 1)
-        stored = _SEQ2SEQ_LAYERS[kind] + (f"_{number}" if number != "0" else "")
-    index = str(_KERAS_INDEX[variable])
-    return "/".join(["layers", stored, *inner, "vars", index])
-
-
-_SEQ2SEQ_LAYERS = {
-    "token_embedding": "reversible_embedding",
-    "encoder_layer": "ro_former_block",
-    "encoder_norm": "layer_norm",
-    "decoder_layer": "ro_former_decoder_block",
-    "decoder_norm": "layer_norm_1",
-}
 
 
 # === What a name says ===

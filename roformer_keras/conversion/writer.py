@@ -12,11 +12,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
-from roformer_keras.config import BERT_CONFIG_OPTIONS, RoFormerConfig
+from roformer_keras.config import BERT_CONFIG_OPTIONS
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.huggingface import POSITIONS, position_table
 from roformer_keras.conversion.huggingface_config import (
@@ -86,12 +85,11 @@ def _write_preset(folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
     """Keras-Hub's layout: a backbone, and a task on it."""
     import h5py
 
-    base = "RoFormerSeq2Seq" if checkpoint.is_seq2seq else "RoFormerBackbone"
-    serialized = {"config.json": _serialized(checkpoint, base)}
+    serialized = {"config.json": _serialized(checkpoint, "RoFormerBackbone")}
     rows, count = checkpoint.rows, 0
     with ExitStack() as stack:
         backbone = stack.enter_context(h5py.File(folder / "model.weights.h5", "w"))
-        if checkpoint.model != base:
+        if checkpoint.model != "RoFormerBackbone":
             serialized["task.json"] = _serialized(checkpoint, checkpoint.model)
             head = stack.enter_context(h5py.File(folder / "task.weights.h5", "w"))
         for name, value in _values(checkpoint, dtype, on_tensor):
@@ -152,9 +150,7 @@ def save_tokenizer(folder: Path, vocabulary: Iterable[str], fields: Mapping):
 def _serialized(checkpoint: Checkpoint, model: str | None) -> dict:
     """Configuration that Keras serializes for a model, without building it."""
     fields = {"name": "backbone", **checkpoint.config.to_dict()}
-    if model == "RoFormerSeq2Seq":
-        del fields["name"]
-    elif model != "RoFormerBackbone":
+    if model != "RoFormerBackbone":
         backbone = _serialized(checkpoint, "RoFormerBackbone")
         fields = {"backbone": backbone, **checkpoint.model_options}
     return {
@@ -266,8 +262,7 @@ def _write_sentence_transformers(
 def _huggingface_tensors(checkpoint, dtype, on_tensor) -> dict[str, np.ndarray]:
     """The tensors of a checkpoint as PyTorch has them, and the table of positions."""
     rows = checkpoint.rows
-    encoder = cast(RoFormerConfig, checkpoint.config)
-    table = position_table(MAX_POSITIONS, encoder.head_dim)
+    table = position_table(MAX_POSITIONS, checkpoint.config.head_dim)
     tensors = {POSITIONS: table.astype(dtype)}
     for name, value in _values(checkpoint, dtype, on_tensor):
         row = rows[name]
@@ -306,7 +301,7 @@ def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor)
 
     The `.meta` graph of the released zips is left out: nothing reads it.
     """
-    encoder = cast(RoFormerConfig, checkpoint.config)
+    encoder = checkpoint.config
     problem = None
     if checkpoint.vocabulary is None:
         problem = (

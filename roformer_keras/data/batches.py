@@ -13,8 +13,7 @@ class TextBatches(keras.utils.PyDataset):
     """Batches of rows of similar length, which Keras makes during the training.
 
     Args:
-        lengths: int `(rows,)`, by which rows are sorted; or `(rows, texts)`, whose sum
-            counts.
+        lengths: int `(rows,)`, by which rows are sorted.
         make_batch: a function of row numbers; returns what `fit` takes as a batch.
         batch_size: int.
         shuffle: bool. Whether `sorted_batches` makes the batches of each epoch, by
@@ -35,7 +34,7 @@ class TextBatches(keras.utils.PyDataset):
         super().__init__(workers=1)
         check_integer("seed", seed, minimum=0)
         self._make_batch = make_batch
-        self._lengths = np.reshape(lengths, (len(lengths), -1)).sum(axis=1)
+        self._lengths = lengths
         self._batch_size, self._shuffle = batch_size, shuffle
         self._seed, self._epoch = seed, epoch
         self._batches = self._arrange()

@@ -162,8 +162,6 @@ class PairEncoder(_Encoder):
         tokenizer: RoFormerTokenizer.
         length: int, at least 3. Tokens of each text with `[CLS]` and `[SEP]`.
         whole_word: bool. Whether items say where words start.
-        cuts: bool. Whether longer texts are cut; else their pairs are left out, as half
-            a text is not answered by a whole one.
         labels: None if records have no label; else the allowed numbers, or `()` for
             any.
         teacher_tokenizer: RoFormerTokenizer or None. If given, items have both texts
@@ -173,7 +171,7 @@ class PairEncoder(_Encoder):
         record: (str, str), or (str, str, str) with a number.
 
     Returns:
-        list of one `Item`, or of none if a text has no token or is left out.
+        list of one `Item`, or of none if a text has no token.
 
     Raises:
         SourceError: the record has other fields, or the label is no such number.
@@ -185,13 +183,11 @@ class PairEncoder(_Encoder):
         length: int,
         *,
         whole_word: bool = False,
-        cuts: bool = True,
         labels: tuple | None = None,
         teacher_tokenizer: RoFormerTokenizer | None = None,
     ):
-        options = {"whole_word": whole_word, "cuts": cuts, "labels": labels}
-        super().__init__(tokenizer, length, **options)
-        self._cuts, self._labels = cuts, labels
+        super().__init__(tokenizer, length, whole_word=whole_word, labels=labels)
+        self._labels = labels
         self._teacher = teacher_tokenizer
         if teacher_tokenizer is not None:
             self._options["teacher"] = _digest(teacher_tokenizer)
@@ -211,7 +207,7 @@ class PairEncoder(_Encoder):
                 ids = np.array(self._teacher.encode(text)[0][1:-1], "int32")
                 texts.append((ids, np.ones(len(ids), bool)))
         limit = self._limit
-        if not all(len(ids) and (self._cuts or len(ids) <= limit) for ids, _ in texts):
+        if not all(len(ids) for ids, _ in texts):
             return []
         label = None if self._labels is None else self._number(record)
         starts = None

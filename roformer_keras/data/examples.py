@@ -151,7 +151,6 @@ class EpochItems:
             into items of so many tokens; the rest of an epoch, shorter than an item, is
             left out.
         separator: int. The id of `[SEP]`.
-        by_length: bool. Whether the items of a batch have similar lengths.
         whole_epochs: bool. Whether the last batch of an epoch ends with it, and may be
             smaller; else it takes the first items of the next epoch.
     """
@@ -163,19 +162,17 @@ class EpochItems:
         *,
         packed: int | None = None,
         separator: int | None = None,
-        by_length: bool = False,
         whole_epochs: bool = False,
     ):
         self._corpus, self._seed = corpus, seed
         self._whole_epochs = whole_epochs
-        self._packed, self._separator, self._by_length = packed, separator, by_length
+        self._packed, self._separator = packed, separator
         self._size = len(corpus)
         if packed:
             # All that there is, if that fills no item.
             self._size = max(1, (len(corpus.ids) + len(corpus)) // packed)
         # A batch may have the end of one epoch and the start of the next.
         self._order = functools.lru_cache(2)(self._draw_order)
-        self._arranged = functools.lru_cache(1)(self._arrange)
 
     def __len__(self):
         """Items of an epoch."""
@@ -183,10 +180,6 @@ class EpochItems:
 
     def batch(self, number: int, size: int) -> list[Item]:
         """The items of a batch; all batches together are the items without end."""
-        if self._by_length:
-            # The last items of an epoch, too few for a batch, are left out.
-            epoch, batch_number = divmod(number, max(1, self._size // size))
-            return [self._corpus[n] for n in self._arranged(epoch, size)[batch_number]]
         if self._whole_epochs:
             epoch, batch_number = divmod(number, math.ceil(self._size / size))
             item_numbers = range(
@@ -208,12 +201,6 @@ class EpochItems:
             np.random.default_rng([*self._seed, epoch]).shuffle(order)
         ends = np.cumsum(self._corpus.lengths[order] + 1) if self._packed else None
         return order, ends
-
-    def _arrange(self, epoch, size):
-        random = np.random.default_rng([*self._seed, epoch])
-        batches = sorted_batches(self._corpus.lengths, size, random)
-        full = [batch for batch in batches if len(batch) == size]
-        return full or batches
 
     def _row(self, order, ends, place):
         """Tokens `place * packed` to `(place + 1) * packed` of the joined documents."""

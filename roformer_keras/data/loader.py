@@ -9,8 +9,6 @@ import numpy as np
 
 # Batches that wait: enough to bridge a slow one, few enough to keep small.
 _DEPTH = 4
-# Inputs that hold the tokens of a model in training; not those of its teacher.
-_TOKEN_IDS = ("token_ids", "encoder_token_ids", "decoder_token_ids")
 
 
 def items_of(objective, rows: int) -> int:
@@ -92,15 +90,10 @@ class Loader:
         try:
             while not self._ends.is_set():
                 batch = self._make(number)
-                self._tokens[number + 1] = self._tokens[number] + _count(batch[0])
+                # Not those of a teacher.
+                count = int(np.count_nonzero(batch[0]["token_ids"]))
+                self._tokens[number + 1] = self._tokens[number] + count
                 self._ready.put(batch)
                 number += 1
         except BaseException as error:
             self._ready.put(error)
-
-
-def _count(inputs):
-    """Tokens of a batch, of all that is trained on."""
-    return sum(
-        int(np.count_nonzero(inputs[name])) for name in _TOKEN_IDS if name in inputs
-    )

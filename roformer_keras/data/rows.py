@@ -1,7 +1,6 @@
 """Rows of ids: padding, batches of similar length, and the rows of tokenized texts."""
 
 import itertools
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -303,77 +302,3 @@ class GroupRows:
         first = np.asarray(numbers)[:, None] * self.group_size
         rows = first + np.arange(self.group_size)
         return self._rows.batch(rows.ravel())
-
-
-# === Pairs of a source and a target ===
-
-
-def teacher_forcing(
-    sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], tokenizer
-) -> tuple[dict, np.ndarray, np.ndarray]:
-    """A batch for `fit`: each token of a target is predicted from those before it.
-
-    Args:
-        sources, targets: int `(tokens,)` each, without `[CLS]` and `[SEP]`.
-        tokenizer: of both.
-
-    Returns:
-        Inputs of `RoFormerSeq2Seq`; targets int32 `(rows, target_length)`, each text
-        with `[SEP]` after it; and their weights, float32 of the same shape.
-    """
-    longest = max(map(len, sources)) + 2, max(map(len, targets)) + 1
-    widths = list(map(padded_width, longest))
-    cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
-    inputs = {
-        "encoder_token_ids": pad([[*cls, *row, *sep] for row in sources], widths[0]),
-        "decoder_token_ids": pad([[*cls, *row] for row in targets], widths[1]),
-    }
-    expected = pad([[*row, *sep] for row in targets], widths[1])
-    lengths = np.array([[len(row) + 1] for row in targets])
-    return inputs, expected, (np.arange(widths[1]) < lengths).astype("float32")
-
-
-class PairRows:
-    """Tokenized pairs; those that are too long are left out, with a warning.
-
-    Args:
-        tokenizer: `RoFormerTokenizer`.
-        pairs: as `as_pairs` returns them.
-        max_length: int, at least 3. Maximum tokens of a text, with `[CLS]` and `[SEP]`.
-
-    Attributes:
-        lengths: int64 `(rows, 2)`. Tokens of both texts of each pair.
-
-    Raises:
-        ConfigurationError: none is short enough, or `max_length` breaks its rule.
-    """
-
-    def __init__(self, tokenizer, pairs, max_length: int):
-        check_integer("max_length", max_length, minimum=3)
-        self._tokenizer = tokenizer
-        rows = [
-            tuple(np.array(tokenizer.encode(text)[0][1:-1], "int32") for text in pair)
-            for pair in pairs
-        ]
-        self._rows = [row for row in rows if max(map(len, row)) <= max_length - 2]
-        if not self._rows:
-            raise ConfigurationError(
-                f"a pair must have at most max_length={max_length} tokens a text, none "
-                f"of {len(rows)} has: raise max_length"
-            )
-        left_out = len(rows) - len(self._rows)
-        if left_out:
-            warnings.warn(
-                f"{left_out:,} of {len(rows):,} pairs are left out: a text has more "
-                f"than max_length={max_length} tokens",
-                stacklevel=5,
-            )
-        self.lengths = np.array([list(map(len, row)) for row in self._rows], "int64")
-
-    def __len__(self):
-        return len(self._rows)
-
-    def batch(self, numbers: Sequence[int]) -> tuple:
-        """Some pairs, as `teacher_forcing` makes a batch of them."""
-        sources, targets = zip(*(self._rows[number] for number in numbers), strict=True)
-        return teacher_forcing(sources, targets, self._tokenizer)

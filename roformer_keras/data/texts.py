@@ -258,25 +258,6 @@ def refuse_loader(texts: Any) -> None:
         )
 
 
-def as_pairs(sources: Sequence[str], targets: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs of texts, checked.
-
-    Raises:
-        ConfigurationError: they are not equally many, or one is no text.
-    """
-    if targets is None:
-        raise ConfigurationError("sources to learn from need targets: give y")
-    check_list(sources)
-    check_list(targets)
-    sources, targets = list(sources), list(targets)
-    if len(sources) != len(targets) or not sources:
-        raise ConfigurationError(
-            f"there must be a target for each source, and at least one, got "
-            f"{len(sources)} sources and {len(targets)} targets"
-        )
-    return [(one, other) for one, other in as_texts((sources, targets), (2,))]
-
-
 def as_numbers(labels) -> np.ndarray:
     """Labels that are numbers, or str of them, as float32 `(rows,)`."""
     labels = list(labels)

@@ -72,68 +72,6 @@ def write_language_model(graph: Any, model: Any) -> None:
     graph.output("logits", logits, (None, None))
 
 
-def write_encoder(graph: Any, model: Any) -> None:
-    """Writes the encoder of a `RoFormerSeq2Seq`, and what its decoder sees of it.
-
-    Inputs are int32 `token_ids` and float32 `position_ids` `(rows, length)`, and
-    float32 `mask` `(rows, 1, 1, length)`. Outputs are the keys and values of each block
-    of the decoder, `(rows, heads, length, dim)`, by the names of `memory_names`.
-    """
-    ids, positions = _ids(graph, "token_ids"), _positions(graph)
-    writer = NetworkWriter(graph, _mask(graph), positions)
-    x, _ = writer.scaled_embeddings(model, ids)
-    for block in model.encoder_layers:
-        x = writer.block(block, x)
-    if model.encoder_norm:
-        x = writer.written(model.encoder_norm, x)
-    names, shape = iter(memory_names(model.config.num_layers)), _memory_shape(model)
-    for block in model.decoder_layers:
-        attention = block.cross_attention
-        for dense in (attention.key, attention.value):
-            projected = graph.heads(writer.dense(dense, x), attention.num_heads)
-            graph.output(next(names), projected, shape)
-
-
-def write_decoder(graph: Any, model: Any) -> None:
-    """Writes a step of the decoder of a `RoFormerSeq2Seq`.
-
-    Inputs are those of `write_language_model` but `segment_ids`, with one token a row;
-    what `write_encoder` gives, of which each row serves as many neighbouring rows; and
-    float32 `memory_mask` `(memory rows, 1, 1, length)`.
-    """
-    config = model.config
-    ids, positions = _ids(graph, "token_ids"), _positions(graph)
-    rows = graph.input("rows", "int32", (None,))
-    writer = NetworkWriter(graph, _mask(graph), positions, rows)
-    memory_mask = graph.input("memory_mask", "float32", (None, 1, 1, None))
-    names, shape = memory_names(config.num_layers), _memory_shape(model)
-    memory = iter([graph.input(name, "float32", shape) for name in names])
-
-    def attend_to_memory(attention, x):
-        keys, values = next(memory), next(memory)
-        heads, dim = attention.num_heads, attention.key_dim
-        query = graph.heads(writer.dense(attention.query, x, factor=dim**-0.5), heads)
-        # Rows that share keys are more queries of one row.
-        query = graph.grouped(query, keys, heads, dim)
-        mixed = graph.attention(query, keys, values, memory_mask)
-        width = attention.num_heads * attention.head_dim
-        return writer.dense(attention.output_dense, graph.ungrouped(mixed, width))
-
-    x, table = writer.scaled_embeddings(model, ids)
-    for block in model.decoder_layers:
-        x = writer.added(block, "attention", x, writer.written)
-        x = writer.added(block, "cross_attention", x, attend_to_memory)
-        x = writer.added(block, "feed_forward", x, writer.written)
-    if model.decoder_norm:
-        x = writer.written(model.decoder_norm, x)
-    graph.output("logits", graph.score(graph.token(x, -1), table), (None, None))
-
-
-def memory_names(layers: int) -> list[str]:
-    """Names of the keys and values that an encoder makes for a decoder's blocks."""
-    return [f"{kind}_{i}" for i in range(layers) for kind in ("keys", "values")]
-
-
 class NetworkWriter:
     """Writes layers to a graph; each method takes a layer and what it is called on.
 
@@ -237,17 +175,6 @@ class NetworkWriter:
             check_layer(layer)
             self._tables[id(layer)] = self.graph.table(_value(layer.embeddings))
         return self._tables[id(layer)]
-
-    def scaled_embeddings(self, model: Any, ids: Any) -> tuple[Any, Any]:
-        """Embeddings of a `RoFormerSeq2Seq`, and the table of tokens."""
-        graph, dim = self.graph, model.config.hidden_dim
-        table = self.table(model.token_embedding)
-        x = graph.multiply(graph.take(table, ids), np.float32(dim**0.5))
-        if model.position_embedding:
-            frequencies = _frequencies(dim, model.position_embedding.base)
-            cos, sin = graph.angles(self.positions(ids), np.repeat(frequencies, 2))
-            x = graph.add(x, graph.where(np.arange(dim) % 2 == 0, sin, cos))
-        return x, table
 
     def add(self, layer: Any, x: Any, y: Any) -> Any:
         return self.graph.add(x, y)
@@ -531,10 +458,6 @@ WRITERS: dict[type, Any] = {
 
 
 # === Parts ===
-
-
-def _memory_shape(model):
-    return (None, model.config.num_heads, None, model.config.head_dim)
 
 
 def _ids(graph, name):

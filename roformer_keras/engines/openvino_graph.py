@@ -276,27 +276,6 @@ class OpenVINOGraph:
             query, keys, values, mask, np.float32(1), causal=False
         )
 
-    def grouped(self, query: Any, keys: Any, heads: int, dim: int) -> Any:
-        """Queries of neighbouring rows that share keys, as queries of one row.
-
-        Args:
-            query: `(rows, heads, 1, dim)`.
-            keys: `(groups, heads, length, dim)`.
-
-        Returns:
-            `(groups, heads, rows / groups, dim)`.
-        """
-        op, zero = self.op, np.int64(0)
-        groups = op.gather(op.shape_of(keys, "i64"), np.array([0]), zero)
-        shape = op.concat([groups, np.array([-1, heads, dim])], 0)
-        by_group = op.reshape(query, shape, False)
-        return op.transpose(by_group, np.array([0, 2, 1, 3]))
-
-    def ungrouped(self, x: Any, width: int) -> Any:
-        """`(groups, heads, rows / groups, dim)` to `(rows, 1, width)`."""
-        x = self.op.transpose(x, np.array([0, 2, 1, 3]))
-        return self.op.reshape(x, np.array([-1, 1, width]), False)
-
     def token(self, x: Any, at: int) -> Any:
         """One token of each row, `(rows, features)`: the first is 0, the last -1."""
         return self.op.gather(x, np.int64(at), np.int64(1))

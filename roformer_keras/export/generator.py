@@ -68,11 +68,9 @@ def export_generator(
     `engines.network`.
 
     Args:
-        model: `RoFormerCausalLM`, `RoFormerSim` or `RoFormerSeq2Seq`, with its
-            tokenizer.
-        folder: the folder to write: `decoder.xml` and `decoder.bin`;
-            likewise `encoder` of an encoder-decoder and `vectors` of a RoFormerSim; the
-            tokenizer's files; and `export.json`.
+        model: `RoFormerCausalLM` or `RoFormerSim`, with its tokenizer.
+        folder: the folder to write: `decoder.xml` and `decoder.bin`; likewise `vectors`
+            of a RoFormerSim; the tokenizer's files; and `export.json`.
         format: `"openvino"`.
         int8: bool. True stores kernels and embeddings in 8 bits, with a scale for each
             output and token. Products are computed in floats.
@@ -110,7 +108,7 @@ def export_generator(
             f"only models that write text have a generator, got {type(model).__name__}"
         )
     tokenizer = model.text_tokenizer()
-    networks: dict[str, Callable[[Any], None]] = dict(model._networks())
+    networks: dict[str, Callable[[Any], None]] = {"decoder": model._network()}
     options = {}
     if isinstance(model, RoFormerSim):
         options["max_length"] = model.max_length
@@ -125,10 +123,7 @@ def export_generator(
         FIELD: {
             "networks": list(networks),
             "reading": reading.to_dict(),
-            "new_tokens": {
-                "fixed": model.default_lengths.new_tokens,
-                "longer": model.default_lengths.longer,
-            },
+            "new_tokens": {"fixed": model.default_lengths.new_tokens},
         },
     }
     with replacing(folder, overwrite, folder=EXPORT) as partial:

@@ -98,12 +98,10 @@ class CachedDecoder(Decoder):
         caches = self.model.create_caches(*ops.shape(token_ids))
         return self.model.call_with_cache(inputs, mask, caches)
 
-    def _new_state(
-        self, rows, origins, lengths, max_new_tokens, visible, caches, prefix=()
-    ):
-        all_rows, prefix, past = len(origins), list(prefix), caches
+    def _new_state(self, rows, origins, lengths, max_new_tokens, visible, caches):
+        all_rows, prefix, past = len(origins), [], caches
         recent, room = _rooms(all_rows, max_new_tokens)
-        if len(lengths) == 1 < rows and not prefix:
+        if len(lengths) == 1 < rows:
             # One prompt is shared by its samples; several are laid out row by row.
             prefix, past = caches, []
             if room:

@@ -150,10 +150,7 @@ class Decoder:
 
     Attributes:
         on_compile: called with a line of text before a program is compiled.
-        start_id: int or None. As in `RowState.of_prompts`.
     """
-
-    start_id: int | None = None
 
     def __init__(self, model: DecoderModel):
         self.model = model
@@ -190,7 +187,7 @@ class Decoder:
         logits = host(logits)
         check_finite(logits[: len(prompts)])
         rows = len(prompts) * copies
-        origins = self._origins(len(prompts), copies)
+        origins = padded_origins(np.repeat(np.arange(len(prompts)), copies))
         state = self._new_state(rows, origins, lengths, max_new_tokens, *computed)
         return logits[origins[:rows]], state
 
@@ -323,10 +320,6 @@ class Decoder:
     def _read_tokens(self, inputs, count, carried, constants) -> tuple:
         """In a program: hidden states of step `count`, and what is carried on."""
         raise NotImplementedError
-
-    def _origins(self, prompts: int, copies: int) -> np.ndarray:
-        """The prompt of each row, padding included."""
-        return padded_origins(np.repeat(np.arange(prompts), copies))
 
     # === What is compiled ===
 

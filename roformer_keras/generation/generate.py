@@ -1,7 +1,7 @@
 """The methods of models that write text: texts or ids in, texts or ids out.
 
-`generate` and `stream` are methods of `RoFormerCausalLM`, `RoFormerSeq2Seq` and
-`ServedGenerator`, which are `WritingModel`s.
+`generate` and `stream` are methods of `RoFormerCausalLM` and `ServedGenerator`, which
+are `WritingModel`s.
 """
 
 import logging
@@ -119,11 +119,9 @@ def generate(
         num_return_sequences: int. Texts for each prompt, in a list; beams give the
             best ones. None for one text, not in a list.
         max_length: int. Maximum tokens of prompt and new text together, including
-            `[CLS]` and `[SEP]`; 256 by default. Of an encoder-decoder the maximum
-            tokens of the new text.
+            `[CLS]` and `[SEP]`; 256 by default.
         max_new_tokens: int. Maximum tokens of the new text, instead of
-            `max_length`. The default of RoFormerSim is 64; of an encoder-decoder
-            50 more than the prompt has.
+            `max_length`. The default of RoFormerSim is 64.
         min_length, min_new_tokens: int. Counted likewise. In a shorter text `[SEP]`
             is not written, and no other stop token ends it.
         stop_tokens: tokens that end a text, or ids. `[SEP]` is added to tokens,

@@ -204,15 +204,13 @@ class RowState:
     history: np.ndarray | None = None
 
     @classmethod
-    def of_prompts(cls, config, prompts, copies=1, start_id=None) -> "RowState":
+    def of_prompts(cls, config, prompts, copies=1) -> "RowState":
         """The state before the first token, with `copies` rows for each prompt.
 
         Args:
             config: `GenerationConfig`.
             prompts: sequence of `Prompt`.
             copies: int. Rows for each prompt.
-            start_id: int or None. The token that a text begins with if it does not
-                continue its prompt.
         """
 
         def rows(numbers):
@@ -223,7 +221,7 @@ class RowState:
             rows([prompt.max_new_tokens for prompt in prompts]),
             rows([prompt.min_new_tokens for prompt in prompts]),
             np.zeros(len(prompts) * copies, bool),
-            history_of(config, prompts, copies, start_id),
+            history_of(config, prompts, copies),
         )
 
     @classmethod
@@ -269,16 +267,12 @@ class RowState:
 
 
 def history_of(
-    config: GenerationConfig,
-    prompts: Sequence[Prompt],
-    copies: int = 1,
-    start_id: int | None = None,
+    config: GenerationConfig, prompts: Sequence[Prompt], copies: int = 1
 ) -> np.ndarray | None:
     """`RowState.history` before the first token; arguments as in `of_prompts`."""
     if not config.limits_repetition:
         return None
-    ids = [p.token_ids if start_id is None else (start_id,) for p in prompts]
-    return right_aligned([row for row in ids for _ in range(copies)])
+    return right_aligned([p.token_ids for p in prompts for _ in range(copies)])
 
 
 def right_aligned(rows: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:

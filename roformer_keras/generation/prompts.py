@@ -18,15 +18,10 @@ class DefaultLengths(NamedTuple):
     Attributes:
         max_length: int. Maximum tokens of prompt and new text.
         new_tokens: int or None. Maximum new tokens, instead of `max_length`.
-        longer: int or None. New tokens that a text may have more than its prompt,
-            instead of both.
-        counts_prompt: bool. Whether the tokens of the prompt count for `max_length`.
     """
 
     max_length: int = 256
     new_tokens: int | None = None
-    longer: int | None = None
-    counts_prompt: bool = True
 
 
 class WritingModel(Protocol):
@@ -109,15 +104,12 @@ def as_prompt(
     ids = as_ids(model, prompt) if isinstance(prompt, str) else prompt
     ids = _check_ids(model, ids)
     defaults = model.default_lengths
-    counted = len(ids) if defaults.counts_prompt else 0
-    min_new_tokens = max(0, min_new_tokens, min_length - counted)
+    min_new_tokens = max(0, min_new_tokens, min_length - len(ids))
     if max_length is max_new_tokens is None:
         max_new_tokens = defaults.new_tokens
-        if defaults.longer is not None:
-            max_new_tokens = max(len(ids) + defaults.longer, min_new_tokens)
     if max_new_tokens is None:
         max_length = max_length or defaults.max_length
-        max_new_tokens = max_length - counted
+        max_new_tokens = max_length - len(ids)
     if max_new_tokens < 1:
         shown = prompt if isinstance(prompt, str) else "ids"
         raise ConfigurationError(

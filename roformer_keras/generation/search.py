@@ -124,7 +124,7 @@ def stream(decoder, prompt: Prompt, config: GenerationConfig) -> Iterator[int]:
         5
     """
     random = RandomStream(config, 0)
-    row = RowState.of_prompts(config, [prompt], start_id=_start_id(decoder))
+    row = RowState.of_prompts(config, [prompt])
     logits, state = decoder.start([prompt], 1, prompt.max_new_tokens)
     tokens, _, row = decoder.choose(logits, random.take(1), row)
     yield int(tokens[0])
@@ -132,11 +132,6 @@ def stream(decoder, prompt: Prompt, config: GenerationConfig) -> Iterator[int]:
         chosen, _, _, row = decoder.advance(state, tokens, random.take(1)[None], row)
         tokens = chosen[:, -1]
         yield int(tokens[0])
-
-
-def _start_id(decoder):
-    """As in `RowState.of_prompts`."""
-    return getattr(decoder, "start_id", None)
 
 
 class RandomStream:
@@ -184,7 +179,7 @@ class _Batch:
     def started(cls, decoder, prompts, texts, config):
         """A batch with its first tokens; neighbouring texts are of one prompt."""
         copies = len(texts) // len(prompts)
-        rows = RowState.of_prompts(config, prompts, copies, _start_id(decoder))
+        rows = RowState.of_prompts(config, prompts, copies)
         longest = int(rows.max_left.max())
         logits, state = decoder.start(prompts, copies, longest)
         uniforms = np.concatenate([text.random.take(1) for text in texts])
@@ -273,7 +268,7 @@ def _write(decoder, batch, few, on_rows):
 
 def _beam_search(decoder, prompts, config, on_rows):
     beams = config.num_beams
-    searches = [_Beams(prompt, config, _start_id(decoder)) for prompt in prompts]
+    searches = [_Beams(prompt, config) for prompt in prompts]
     # Which search the rows of the state belong to, `beams` rows each.
     slots = list(range(len(prompts)))
     longest = max(prompt.max_new_tokens for prompt in prompts)
@@ -313,9 +308,9 @@ class _Beams:
         max_left: int. Tokens that beams may still grow by.
     """
 
-    def __init__(self, prompt, config, start_id=None):
+    def __init__(self, prompt, config):
         beams = config.num_beams
-        self._history = history_of(config, [prompt], beams, start_id)
+        self._history = history_of(config, [prompt], beams)
         self.done = False
         self.max_left = prompt.max_new_tokens
         self.parents = np.arange(beams)

@@ -19,9 +19,9 @@ from roformer_keras.engines.programs import OpenVINOProgram
 from roformer_keras.errors import ConfigurationError, Hint, SourceError, errors_at
 from roformer_keras.generation import generate as writing
 from roformer_keras.generation import paraphrase as paraphrasing
-from roformer_keras.generation.engines import FORMAT, SUFFIX, decoder_of
+from roformer_keras.generation.engines import FORMAT, SUFFIX
 from roformer_keras.generation.prompts import DefaultLengths
-from roformer_keras.generation.stateful import Reading
+from roformer_keras.generation.stateful import Reading, StatefulDecoder
 from roformer_keras.io.export_file import (
     check_types,
     has_export,
@@ -30,6 +30,7 @@ from roformer_keras.io.export_file import (
     readable_network,
 )
 from roformer_keras.io.sources import EXPORT
+from roformer_keras.other_names import explain_withdrawn
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import ENGINES, Engine
 
@@ -97,8 +98,6 @@ class ServedGenerator:
         generator = self.metadata[FIELD]
         self.default_lengths = DefaultLengths(
             new_tokens=generator["new_tokens"].get("fixed"),
-            longer=generator["new_tokens"].get("longer"),
-            counts_prompt=self._reads.start_id is None,
         )
         self.config = SimpleNamespace(
             attention=self._reads.attention,
@@ -106,9 +105,7 @@ class ServedGenerator:
             hidden_dim=self.metadata["dim"],
         )
         self.tokenizer = RoFormerTokenizer.from_preset(folder)
-        names = [name for name in generator["networks"] if name != "vectors"]
-        programs = {name: self._program(name) for name in names}
-        self._own_decoder = decoder_of(programs, self._reads)
+        self._own_decoder = StatefulDecoder(self._program("decoder"), self._reads)
         self._vectors: OpenVINOProgram | None = None
 
     def text_tokenizer(self) -> RoFormerTokenizer:
@@ -172,7 +169,7 @@ class ServedGenerator:
 
     @property
     def is_continuation(self) -> bool:
-        return self._reads.start_id is None and self._reads.attention == "causal"
+        return self._reads.attention == "causal"
 
     def _decoder(self, engine=None):
         self._check_engine(engine)
@@ -199,15 +196,14 @@ def _checked_reading(metadata):
     check_types(metadata, {FIELD: dict}, "it")
     generator = metadata[FIELD]
     check_types(generator, _FIELDS, f"its {FIELD}")
-    reading, networks = Reading.from_dict(generator["reading"]), generator["networks"]
-    for name, minimum in (("fixed", 1), ("longer", 0)):
-        if (value := generator["new_tokens"].get(name)) is not None:
-            check_integer(f"new_tokens.{name}", value, minimum)
-    needed = ["decoder"] if reading.start_id is None else ["decoder", "encoder"]
-    names = [name for name in networks if name != "vectors"]
-    if sorted(map(str, names)) != needed:
+    reading, networks = dict(generator["reading"]), generator["networks"]
+    # Version 0.1 has it as null, but for an encoder-decoder.
+    if reading.pop("start_id", None) is not None:
+        raise ConfigurationError(explain_withdrawn("RoFormerSeq2Seq"))
+    if (value := generator["new_tokens"].get("fixed")) is not None:
+        check_integer("new_tokens.fixed", value, minimum=1)
+    if [name for name in networks if name != "vectors"] != ["decoder"]:
         raise ConfigurationError(
-            f"networks must be {' and '.join(needed)}, and may be vectors; got "
-            f"{networks!r:.80}"
+            f"networks must be decoder, and may be vectors; got {networks!r:.80}"
         )
-    return reading
+    return Reading.from_dict(reading)

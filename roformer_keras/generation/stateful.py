@@ -32,14 +32,11 @@ class Reading(Settings):
         vocabulary_size: int.
         attention: `"causal"`, or `"unilm"`, which sees the prompt both ways.
         pad_segments: bool. Whether segment 0 is padding too, but at position 0.
-        start_id: int or None. The token that stands before a text that answers another;
-            None for a text that continues its prompt.
     """
 
     vocabulary_size: int = integer(minimum=1)
     attention: str = choice("causal", choices=("causal", "unilm"))
     pad_segments: bool = False
-    start_id: int | None = integer(None, minimum=0)
 
     @property
     def generated_segment(self) -> int:
@@ -66,8 +63,6 @@ class StatefulState:
         positions: int32 `(rows,)`, of the next tokens.
         mask: float32 `(rows, capacity)`. 0 for the keys that are visible.
         keys: int. How many there are.
-        shared: arrays that a step reads and does not change, by name; each row serves
-            as many neighbouring rows.
     """
 
     memory: Any
@@ -76,7 +71,6 @@ class StatefulState:
     positions: np.ndarray
     mask: np.ndarray
     keys: int
-    shared: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
 class StatefulDecoder:
@@ -93,18 +87,14 @@ class StatefulDecoder:
 
     def __init__(self, program: Program, reading: Reading):
         self._program, self._reading = program, reading
-        self.start_id = reading.start_id
 
     def start(
         self, prompts: Sequence[Prompt], copies: int, max_new_tokens: int
     ) -> tuple[np.ndarray, StatefulState]:
         """As `Decoder.start`."""
-        return self._start(prompts, copies, max_new_tokens, {})
-
-    def _start(self, prompts, copies, max_new_tokens, shared):
         inputs, lengths = self._prompt_inputs(prompts)
         memory = self._program.start()
-        logits = self._program.run(memory, {**inputs, **shared})["logits"]
+        logits = self._program.run(memory, inputs)["logits"]
         check_finite(logits)
         origins = np.repeat(np.arange(len(prompts)), copies)
         width = inputs["token_ids"].shape[1]
@@ -118,7 +108,6 @@ class StatefulDecoder:
             positions=lengths[origins],
             mask=mask,
             keys=width,
-            shared=shared,
         )
         return logits[origins], state
 
@@ -161,7 +150,6 @@ class StatefulDecoder:
 
     def select(self, state: StatefulState, rows: np.ndarray) -> None:
         """As `Decoder.select`. The memory changes with the next step."""
-        self._select_shared(state, rows)
         state.slots, state.positions = state.slots[rows], state.positions[rows]
         state.mask = state.mask[rows]
 
@@ -202,7 +190,7 @@ class StatefulDecoder:
             keys=keys,
         )
 
-    # === What subclasses change ===
+    # === Helpers ===
 
     def _prompt_inputs(self, prompts):
         """The inputs of the prompts, shorter ones at the right; and their lengths."""
@@ -229,48 +217,33 @@ class StatefulDecoder:
         }
         return inputs, lengths
 
-    def _step_inputs(self, state, tokens):
-        segments = np.full_like(tokens, self._reading.generated_segment)
-        return {"segment_ids": segments}, self._reading.visible(tokens, segments)
-
-    def _select_shared(self, state, rows):
-        pass
-
-    # === Helpers ===
-
     def _step(self, state, tokens, going):
         """Logits after one more token in the rows that are going on."""
         if state.keys == state.mask.shape[1]:
             state.mask = np.pad(state.mask, ((0, 0), (0, state.keys)))
-        rows, slots = self._rows_of_step(state, going)
+        rows = going
+        if len(going) < state.rows:
+            # A runtime prepares for each number of rows: once some have ended, it is
+            # one of a few.
+            count = min(round_up_to_bucket(len(going), ROWS), state.rows)
+            rows = padded_origins(going, count)
         tokens = tokens[rows, None].astype("int32")
-        extra_inputs, visible = self._step_inputs(state, tokens)
+        segments = np.full_like(tokens, self._reading.generated_segment)
+        visible = self._reading.visible(tokens, segments)
         state.mask[rows, state.keys] = hidden(visible[:, 0])
         state.keys += 1
         mask = state.mask[rows, : state.keys]
         inputs = {
             "token_ids": tokens,
+            "segment_ids": segments,
             "position_ids": state.positions[rows, None].astype("float32"),
             "mask": np.ascontiguousarray(mask)[:, None, None, :],
             "rows": state.slots[rows].astype("int32"),
-            **extra_inputs,
-            **state.shared,
         }
         logits = self._program.run(state.memory, inputs)["logits"]
-        state.slots[going] = np.arange(len(rows))[slots]
+        state.slots[going] = np.arange(len(going))
         state.positions[going] += 1
-        return logits[slots]
-
-    def _rows_of_step(self, state, going):
-        """The rows to compute, and where among them those are that are going on.
-
-        A runtime prepares for each number of rows: once some have ended, it is one of
-        a few.
-        """
-        if len(going) < state.rows:
-            count = min(round_up_to_bucket(len(going), ROWS), state.rows)
-            return padded_origins(going, count), slice(len(going))
-        return going, slice(None)
+        return logits[: len(going)]
 
 
 def hidden(visible: np.ndarray) -> np.ndarray:

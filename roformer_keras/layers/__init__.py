@@ -1,7 +1,7 @@
 """The Keras layers of a RoFormer; they take numbers and layers, never a config."""
 
-from roformer_keras.layers.attention import CrossAttention, RoPEAttention
-from roformer_keras.layers.block import FeedForward, RoFormerBlock, RoFormerDecoderBlock
+from roformer_keras.layers.attention import RoPEAttention
+from roformer_keras.layers.block import FeedForward, RoFormerBlock
 from roformer_keras.layers.crf import ConditionalRandomField, TagAccuracy
 from roformer_keras.layers.heads import MaskedLMHead, Pooler
 from roformer_keras.layers.linear_attention import LinearRoPEAttention
@@ -30,7 +30,6 @@ from roformer_keras.layers.position import (
 __all__ = [
     "AttentionMask",
     "ConditionalRandomField",
-    "CrossAttention",
     "EfficientGlobalPointer",
     "FeedForward",
     "GlobalPointer",
@@ -40,7 +39,6 @@ __all__ = [
     "Pooler",
     "RMSNorm",
     "RoFormerBlock",
-    "RoFormerDecoderBlock",
     "RoPEAttention",
     "SinusoidalPositionEmbedding",
     "SpanCrossentropy",

@@ -1,4 +1,4 @@
-"""Softmax attention: to the text itself with rotary positions, and to another."""
+"""Softmax attention with rotary positions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -94,12 +94,8 @@ class ProjectedAttention(ConfiguredLayer):
             raise ValueError(
                 f"x must be of shape (batch, length, hidden_dim), got {tuple(x_shape)}"
             )
-        self._build_projections(x_shape, x_shape)
-
-    def _build_projections(self, x_shape, keys_shape):
-        self.query.build(x_shape)
-        self.key.build(keys_shape)
-        self.value.build(keys_shape)
+        for dense in (self.query, self.key, self.value):
+            dense.build(x_shape)
         self.output_dense = self._dense(x_shape[-1], "output_dense")
         self.output_dense.build((*x_shape[:-1], self.num_heads * self.head_dim))
 
@@ -195,7 +191,10 @@ class RoPEAttention(ProjectedAttention):
     ):
         super().__init__(num_heads, head_dim, **kwargs)
         self.dropout = dropout
-        self.attention_dropout = _weights_dropout(dropout, self.dtype_policy)
+        refuse(not 0 <= dropout < 1, f"dropout must be in [0, 1), got {dropout!r}")
+        self.attention_dropout = keras.layers.Dropout(
+            dropout, dtype=self.dtype_policy, name="attention_dropout"
+        )
         # True if a graph of TensorFlow that trains on texts of unknown length computes
         # scores in blocks, see `long_attention`.
         self.in_blocks = False
@@ -307,102 +306,6 @@ class RoPEAttention(ProjectedAttention):
                 (batch, self.num_heads, capacity, self.head_dim), self.compute_dtype
             ),
         )
-
-
-@keras.saving.register_keras_serializable("roformer_keras")
-class CrossAttention(ProjectedAttention):
-    """Attention of one text to another, without positions.
-
-    Args:
-        num_heads: int, at least 1.
-        head_dim: int, at least 1. Features per head.
-        dropout: float in [0, 1). Rate on attention weights, training only.
-        kwargs: as `ProjectedAttention` takes them, without the rotation.
-
-    Call arguments:
-        x: float `(batch, length, hidden_dim)`.
-        memory: float `(rows, memory_length, memory_dim)`, or the result of `project`,
-            which is computed once for many calls. Each row serves `batch / rows`
-            neighbouring rows of `x`.
-        attention_mask: bool `(rows, 1, 1, memory_length)`; True means "may attend".
-
-    Returns:
-        float `(batch, length, hidden_dim)`.
-
-    Raises:
-        ConfigurationError: an argument breaks its rule.
-
-    Example:
-        >>> attention = layers.CrossAttention(num_heads=2, head_dim=8)
-        >>> ops.shape(attention(np.ones((2, 5, 16)), np.ones((2, 7, 24))))
-        (2, 5, 16)
-
-    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.3.
-    """
-
-    def __init__(
-        self, num_heads: int, head_dim: int, dropout: float = 0.0, **kwargs: Any
-    ):
-        super().__init__(num_heads, head_dim, **{**kwargs, "rotary": False})
-        self.dropout = dropout
-        self.attention_dropout = _weights_dropout(dropout, self.dtype_policy)
-
-    def build(  # type: ignore[override]  # It has two inputs.
-        self, x_shape: Shape, memory_shape: Shape
-    ) -> None:
-        self._build_projections(x_shape, memory_shape)
-
-    def project(self, memory: TensorLike) -> tuple:
-        """Keys and values `(rows, num_heads, memory_length, features)` of a text.
-
-        Args:
-            memory: float `(rows, memory_length, memory_dim)`.
-        """
-        rows, length = ops.shape(memory)[:2]
-        return tuple(
-            ops.transpose(
-                ops.reshape(dense(memory), (rows, length, self.num_heads, -1)),
-                (0, 2, 1, 3),
-            )
-            for dense in (self.key, self.value)
-        )
-
-    def call(
-        self,
-        x: TensorLike,
-        memory: TensorLike,
-        attention_mask: TensorLike = None,
-        training: bool | None = None,
-    ) -> TensorLike:
-        keys, values = memory if isinstance(memory, tuple) else self.project(memory)
-        batch, length = ops.shape(x)[:2]
-        # Without positions the rows that share keys are more queries of one row.
-        query = ops.reshape(
-            self.query(x), (ops.shape(keys)[0], -1, self.num_heads, self.key_dim)
-        )
-        scores = ops.einsum("bqhd,bhkd->bhqk", query, keys)
-        scores = scores * ops.cast(self.key_dim**-0.5, scores.dtype)
-        weights = _attention_weights(scores, attention_mask)
-        weights = self.attention_dropout(weights, training=training)
-        mixed = ops.einsum("bhqk,bhkd->bqhd", weights, values)
-        mixed = ops.reshape(mixed, (batch, length, self.num_heads, self.head_dim))
-        return self._joined(mixed)
-
-    def compute_output_shape(
-        self,
-        x_shape: Shape,
-        memory_shape: Shape,
-        attention_mask_shape: Shape | None = None,
-    ) -> Shape:
-        return x_shape
-
-
-def _weights_dropout(rate, policy):
-    refuse(
-        not 0 <= rate < 1,
-        f"dropout must be in [0, 1), got {rate!r}",
-    )
-    return keras.layers.Dropout(rate, dtype=policy, name="attention_dropout")
 
 
 def _scores(query, keys):

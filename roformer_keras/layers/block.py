@@ -1,4 +1,4 @@
-"""The feed-forward layer, and the blocks that encoder and decoder repeat."""
+"""The feed-forward layer, and the block that an encoder repeats."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -89,61 +89,8 @@ def _build(layer, *shapes):
         layer.build(*shapes)
 
 
-class _Block(ConfiguredLayer):
-    """Base of both blocks: layers as arguments, each with a norm and a sum."""
-
-    def __init__(self, dropout: float, norm_first: bool, **kwargs: Any):
-        super().__init__(autocast=False, **kwargs)
-        self.supports_masking = True
-        self.dropout = dropout
-        self.norm_first = norm_first
-
-    def _dropout(self, name):
-        return keras.layers.Dropout(self.dropout, dtype=self.dtype_policy, name=name)
-
-    def _add(self, x, layer, norm, dropout, condition=None, training=None):
-        """`norm(x + layer(x))`, or with `norm_first` `x + layer(norm(x))`.
-
-        Returns:
-            The sum, and a list of the layer's other results.
-        """
-        condition = () if condition is None else (condition,)
-        added = layer(norm(x, *condition) if self.norm_first else x)
-        added, *extras = added if isinstance(added, tuple) else (added,)
-        added = dropout(added, training=training)
-        if len(added.shape) == len(x.shape):
-            x = x + added
-        else:
-            x = ops.reshape(ops.reshape(x, (-1, x.shape[-1])) + added, ops.shape(x))
-        return (x if self.norm_first else norm(x, *condition)), extras
-
-    def _feed(self, x):
-        # (batch * length, hidden_dim), also for the sum: TensorFlow joins it with the
-        # product and the bias before it, where no reshape stands between.
-        return self.feed_forward(ops.reshape(x, (-1, x.shape[-1])))
-
-    def compute_output_spec(
-        self, x: TensorLike, *args: Any, **options: Any
-    ) -> TensorLike:
-        if options.get("return_scores") or options.get("cache") is not None:
-            return super().compute_output_spec(x, *args, **options)
-        # Tracing each block for a shape that is known takes two thirds of the time in
-        # which a base model is built.
-        return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        arguments = {
-            name: keras.saving.deserialize_keras_object(value)
-            if isinstance(value, dict)
-            else value
-            for name, value in config.items()
-        }
-        return cls(**arguments)
-
-
 @keras.saving.register_keras_serializable("roformer_keras")
-class RoFormerBlock(_Block):
+class RoFormerBlock(ConfiguredLayer):
     """Attention and feed-forward, each added to its input.
 
     The sum is normalised; with `norm_first` the input is normalised instead.
@@ -196,7 +143,10 @@ class RoFormerBlock(_Block):
         norm_first: bool = False,
         **kwargs: Any,
     ):
-        super().__init__(dropout, norm_first, **kwargs)
+        super().__init__(autocast=False, **kwargs)
+        self.supports_masking = True
+        self.dropout = dropout
+        self.norm_first = norm_first
         self.recompute = False
         self.attention = attention
         self.attention_output_dropout = self._dropout("attention_output_dropout")
@@ -262,128 +212,45 @@ class RoFormerBlock(_Block):
         )
         return (x, *extras) if extras else x
 
+    def _dropout(self, name):
+        return keras.layers.Dropout(self.dropout, dtype=self.dtype_policy, name=name)
 
-@keras.saving.register_keras_serializable("roformer_keras")
-class RoFormerDecoderBlock(_Block):
-    """Self-attention, attention to an encoder's output, and feed-forward.
+    def _add(self, x, layer, norm, dropout, condition=None, training=None):
+        """`norm(x + layer(x))`, or with `norm_first` `x + layer(norm(x))`.
 
-    Each is added to its input and the sum is normalised; with `norm_first` the input is
-    normalised instead.
+        Returns:
+            The sum, and a list of the layer's other results.
+        """
+        condition = () if condition is None else (condition,)
+        added = layer(norm(x, *condition) if self.norm_first else x)
+        added, *extras = added if isinstance(added, tuple) else (added,)
+        added = dropout(added, training=training)
+        if len(added.shape) == len(x.shape):
+            x = x + added
+        else:
+            x = ops.reshape(ops.reshape(x, (-1, x.shape[-1])) + added, ops.shape(x))
+        return (x if self.norm_first else norm(x, *condition)), extras
 
-    Args:
-        attention: `RoPEAttention`.
-        cross_attention: `CrossAttention`.
-        feed_forward: layer, such as `FeedForward`.
-        attention_norm, cross_attention_norm, feed_forward_norm: layers, such as
-            `LayerNorm`.
-        dropout: float in [0, 1). After each of the three layers, before the sum.
-        norm_first: bool.
-        kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
+    def _feed(self, x):
+        # (batch * length, hidden_dim), also for the sum: TensorFlow joins it with the
+        # product and the bias before it, where no reshape stands between.
+        return self.feed_forward(ops.reshape(x, (-1, x.shape[-1])))
 
-    Call arguments:
-        x: float `(batch, length, hidden_dim)`.
-        memory: the encoder's output, as `CrossAttention` takes it.
-        cross_attention_mask: bool `(rows, 1, 1, memory_length)`.
-        attention_mask, position_ids, cache, cache_index, context: as `RoPEAttention`
-            takes them.
-
-    Returns:
-        float `(batch, length, hidden_dim)`; with a cache, a pair of that and of the
-        updated cache.
-
-    Example:
-        >>> block = layers.RoFormerDecoderBlock(
-        ...     layers.RoPEAttention(num_heads=2, head_dim=8, name="attention"),
-        ...     layers.CrossAttention(num_heads=2, head_dim=8, name="cross_attention"),
-        ...     layers.FeedForward(64, name="feed_forward"),
-        ...     *(layers.LayerNorm(name=f"norm_{number}") for number in range(3)),
-        ... )
-        >>> ops.shape(block(np.ones((2, 5, 16)), np.ones((2, 7, 16))))
-        (2, 5, 16)
-
-    Source: Vaswani et al. 2017, arXiv:1706.03762; with `norm_first` Xiong et al. 2020,
-        arXiv:2002.04745.
-    """
-
-    def __init__(
-        self,
-        attention: keras.layers.Layer,
-        cross_attention: keras.layers.Layer,
-        feed_forward: keras.layers.Layer,
-        attention_norm: keras.layers.Layer,
-        cross_attention_norm: keras.layers.Layer,
-        feed_forward_norm: keras.layers.Layer,
-        dropout: float = 0.0,
-        norm_first: bool = False,
-        **kwargs: Any,
-    ):
-        super().__init__(dropout, norm_first, **kwargs)
-        self.attention = attention
-        self.cross_attention = cross_attention
-        self.feed_forward = feed_forward
-        self.attention_norm = attention_norm
-        self.cross_attention_norm = cross_attention_norm
-        self.feed_forward_norm = feed_forward_norm
-        self.attention_output_dropout = self._dropout("attention_output_dropout")
-        self.cross_attention_output_dropout = self._dropout(
-            "cross_attention_output_dropout"
-        )
-        self.feed_forward_dropout = self._dropout("feed_forward_output_dropout")
-
-    def build(self, x_shape: Shape, memory_shape: Shape, **shapes: Shape) -> None:
-        _build(self.attention, x_shape)
-        _build(self.cross_attention, x_shape, memory_shape)
-        _build(self.feed_forward, x_shape)
-        _build(self.attention_norm, x_shape)
-        _build(self.cross_attention_norm, x_shape)
-        _build(self.feed_forward_norm, x_shape)
-
-    def call(
-        self,
-        x: TensorLike,
-        memory: TensorLike,
-        cross_attention_mask: TensorLike = None,
-        attention_mask: TensorLike = None,
-        position_ids: TensorLike = None,
-        cache: tuple | None = None,
-        cache_index: int | TensorLike = 0,
-        context: Sequence = (),
-        training: bool | None = None,
+    def compute_output_spec(
+        self, x: TensorLike, *args: Any, **options: Any
     ) -> TensorLike:
-        attend = functools.partial(
-            self.attention,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            cache=cache,
-            cache_index=cache_index,
-            context=context,
-            training=training,
-        )
+        if options.get("return_scores") or options.get("cache") is not None:
+            return super().compute_output_spec(x, *args, **options)
+        # Tracing each block for a shape that is known takes two thirds of the time in
+        # which a base model is built.
+        return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
 
-        def attend_to_memory(x):
-            return self.cross_attention(
-                x, memory, attention_mask=cross_attention_mask, training=training
-            )
-
-        x, caches = self._add(
-            ops.cast(x, self.compute_dtype),
-            attend,
-            self.attention_norm,
-            self.attention_output_dropout,
-            training=training,
-        )
-        x, _ = self._add(
-            x,
-            attend_to_memory,
-            self.cross_attention_norm,
-            self.cross_attention_output_dropout,
-            training=training,
-        )
-        x, _ = self._add(
-            x,
-            self._feed,
-            self.feed_forward_norm,
-            self.feed_forward_dropout,
-            training=training,
-        )
-        return (x, *caches) if caches else x
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        arguments = {
+            name: keras.saving.deserialize_keras_object(value)
+            if isinstance(value, dict)
+            else value
+            for name, value in config.items()
+        }
+        return cls(**arguments)

@@ -1,6 +1,5 @@
 """Functional Keras models: the encoder, and what stands on it."""
 
-from roformer_keras.config import Seq2SeqConfig
 from roformer_keras.fast_model import FastModel
 from roformer_keras.models.backbone import RoFormerBackbone
 from roformer_keras.models.language_models import (
@@ -8,14 +7,11 @@ from roformer_keras.models.language_models import (
     RoFormerMaskedLM,
     RoFormerSim,
 )
-from roformer_keras.models.seq2seq import RoFormerSeq2Seq
 
 __all__ = [
     "FastModel",
     "RoFormerBackbone",
     "RoFormerCausalLM",
     "RoFormerMaskedLM",
-    "RoFormerSeq2Seq",
     "RoFormerSim",
-    "Seq2SeqConfig",
 ]

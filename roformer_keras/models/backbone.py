@@ -94,7 +94,7 @@ class RoFormerBackbone(PresetModel):
         name: str | None = None,
         **fields: Any,
     ):
-        config = config_from(RoFormerConfig, config, fields)
+        config = config_from(config, fields)
         dtype = keras.dtype_policies.get(dtype)
         self.config = config
 

@@ -1,6 +1,6 @@
 """The language models: masked, causal, and RoFormer-Sim."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import keras
@@ -16,7 +16,7 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation import generate as writing
 from roformer_keras.generation import paraphrase as paraphrasing
 from roformer_keras.generation.cached import CachedDecoder
-from roformer_keras.generation.engines import Networks, kept_decoder
+from roformer_keras.generation.engines import kept_decoder
 from roformer_keras.generation.prompts import DefaultLengths, as_ids
 from roformer_keras.generation.recurrent import RecurrentDecoder
 from roformer_keras.generation.stateful import Reading
@@ -292,11 +292,11 @@ class RoFormerCausalLM(LanguageModel):
         self._check_inputs()
         return (RecurrentDecoder if self.config.is_linear else CachedDecoder)(self)
 
-    def _networks(self) -> Networks:
+    def _network(self) -> Callable[[Any], None]:
         self._check_inputs()
         check_methods(self, RoFormerCausalLM, _METHODS_OF_STEPS)
         check_step(self.backbone)
-        return {"decoder": lambda graph: write_language_model(graph, self)}
+        return lambda graph: write_language_model(graph, self)
 
     def _reading(self) -> Reading:
         config = self.config

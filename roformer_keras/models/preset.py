@@ -47,8 +47,8 @@ class PresetModel(FastModel):
     `from_roformer_config`, tasks on a backbone. Those that learn from labels define
     `labelled(x, y, sample_weight, class_weight)`, which returns `TextData`; language
     models have a `reader_class` of their own. Both define `default_optimizer()`,
-    `default_loss()` and `default_metrics()`. All but the encoder and the
-    encoder-decoder stand on a `backbone`, with its configuration and dtype policy.
+    `default_loss()` and `default_metrics()`. All but the encoder stand on a `backbone`,
+    with its configuration and dtype policy.
 
     Args:
         args, kwargs: as in `keras.Model`.
@@ -417,9 +417,9 @@ class PresetModel(FastModel):
             seed: int. Determines the order, and what a language model hides.
             initial_epoch, kwargs: as in `keras.Model.fit`; `fields` of a task, the
                 columns of texts and label in a table (`text` or `first`, `second`, and
-                `label` if not given); `max_length` of a language model (128), and of
-                an encoder-decoder; `options` of a language model, a dict of options of
-                its objective, such as `{"whole_word": True}`.
+                `label` if not given); `max_length` of a language model (128); `options`
+                of a language model, a dict of options of its objective, such as
+                `{"whole_word": True}`.
 
         Raises:
             ConfigurationError: texts, labels or an option break a rule; names the row.

@@ -60,16 +60,11 @@ _COMPILED_MODULES = (
     "keras.optimizers.schedules",
 )
 # Fields that change the outputs of a model and not the shapes of its weights.
-_NOT_IN_SHAPES = ("num_heads", "activation", "position_embedding", "norm_first")
+_NOT_IN_SHAPES = ("num_heads", "activation")
 # Those that a source states only where it differs from the default.
 _STATED = ("attention", "attention_type", "rotary", "rotary_base", "performer_seed")
 # Rows of these are kept and added by `keep_tokens` and `compound_tokens`.
-_BY_TOKEN = (
-    WORD_EMBEDDINGS,
-    OUTPUT_EMBEDDINGS,
-    OUTPUT_BIAS,
-    "token_embedding/embeddings",
-)
+_BY_TOKEN = (WORD_EMBEDDINGS, OUTPUT_EMBEDDINGS, OUTPUT_BIAS)
 
 
 def opened_checkpoint(
@@ -308,8 +303,7 @@ def restore_training(model: Any, checkpoint: Checkpoint, name: str | None) -> No
         name: of the model, instead of the stored one.
     """
     file = checkpoint.keras_file
-    is_same = checkpoint.model == stored_name(type(model)) and not checkpoint.is_seq2seq
-    if file is None or not is_same:
+    if file is None or checkpoint.model != stored_name(type(model)):
         return
     saved, built = (
         (weight_table(config), model_heads("RoFormerBackbone", config))

@@ -22,7 +22,7 @@ class TextData:
     """Tokenized rows and a way to batch them; `split` returns subsets.
 
     Args:
-        lengths: int `(rows,)` or `(rows, texts)`. Tokens, as in `TextBatches`.
+        lengths: int `(rows,)`. Tokens, as in `TextBatches`.
         owners: int `(rows,)`. Index of the text that each row comes from.
         make_batch: called with numbers of rows; returns inputs and targets as `fit`
             takes them.

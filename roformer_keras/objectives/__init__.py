@@ -2,9 +2,8 @@
 
 A batch is NumPy, `(inputs, targets, weights)` as `model.fit` takes it. Its content
 depends on the items and on the generator alone, so a training can be repeated; its
-shapes on the number of items and on `length`, so nothing is compiled twice (except
-that with `by_length` rows are as wide as the longest). The training model shares the
-layers of the model that it is made from.
+shapes on the number of items and on `length`, so nothing is compiled twice. The
+training model shares the layers of the model that it is made from.
 """
 
 from collections.abc import Mapping
@@ -15,7 +14,6 @@ from roformer_keras.objectives.pairs import (
     CoSENT,
     Distillation,
     PairClassification,
-    Seq2Seq,
     SimBERT,
 )
 from roformer_keras.objectives.text_to_text import UniLM
@@ -28,7 +26,6 @@ __all__ = [
     "MaskedLM",
     "Objective",
     "PairClassification",
-    "Seq2Seq",
     "SimBERT",
     "TakePositions",
     "UniLM",
@@ -44,7 +41,6 @@ OBJECTIVES: Mapping[str, type] = {
         Distillation,
         PairClassification,
         CoSENT,
-        Seq2Seq,
     )
 }
 """The classes of objectives by name, as `PretrainingSettings` has them.

@@ -12,7 +12,7 @@ from roformer_keras.checks import check_integer
 from roformer_keras.data.encoders import Item
 from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.fast_model import FastModel
-from roformer_keras.text.matching import check_match, check_vocabulary
+from roformer_keras.text.matching import check_match
 
 # [PAD], [UNK], [CLS], [SEP], [MASK], [unused1], and the two marks of released ones.
 _SPECIAL = re.compile(r"\[.+\]|<[ST]>")
@@ -29,8 +29,6 @@ class Objective(Protocol):
         model_class: str. The model that it trains.
         fields: int. Texts of a record, and its label; 0 for any number of documents.
         rows_per_item: int. Rows of a batch that one item becomes.
-        by_length: bool. Whether a batch has items of similar length, and is as wide as
-            the longest.
         rows: `Rows`.
 
     Example:
@@ -43,7 +41,6 @@ class Objective(Protocol):
     model_class: str
     fields: int
     rows_per_item: int
-    by_length: bool
     rows: "Rows"
 
     def encoder(self, tokenizer, length: int | None) -> Callable:
@@ -219,18 +216,12 @@ class TakePositions(keras.layers.Layer):
 
 def check_model(objective, model):
     """Raises ConfigurationError unless an objective can train a model on texts."""
-    check_class(objective, model)
-    check_match(model, objective.rows.tokenizer)
-
-
-def check_class(objective, model):
-    """Raises ConfigurationError unless a model is of the objective's class."""
     refuse(
         type(model).__name__ != objective.model_class,
         f"the objective {objective.name!r} trains a {objective.model_class}, got a "
         f"{type(model).__name__}",
     )
-    check_vocabulary(model, objective.rows.tokenizer)
+    check_match(model, objective.rows.tokenizer)
 
 
 def run_backbone(model, inputs) -> dict:

@@ -22,7 +22,6 @@ class _Documents:
 
     fields = 0
     rows_per_item = 1
-    by_length = False
     whole_word = False
 
     def encoder(self, tokenizer, length):

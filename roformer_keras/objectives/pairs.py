@@ -1,4 +1,4 @@
-"""Objectives on pairs of texts: synonyms, a teacher, labels, and texts from texts."""
+"""Objectives on pairs of texts: synonyms, a teacher and labels."""
 
 import keras
 import numpy as np
@@ -7,13 +7,11 @@ from keras import ops
 from roformer_keras import losses
 from roformer_keras.checks import check_number
 from roformer_keras.data.encoders import PairEncoder
-from roformer_keras.data.rows import teacher_forcing
 from roformer_keras.errors import refuse
 from roformer_keras.layers.pairs import PairCosines, PairFeatures
 from roformer_keras.objectives.base import (
     Replacement,
     Rows,
-    check_class,
     check_model,
     make_training_model,
     predicting_logits,
@@ -64,7 +62,6 @@ class SimBERT:
     model_class = "RoFormerSim"
     fields = 2
     rows_per_item = 2
-    by_length = False
 
     def __init__(
         self,
@@ -259,7 +256,6 @@ class _LabelledPairs:
     model_class = "RoFormerSim"
     fields = 3
     rows_per_item = 2
-    by_length = False
     # Any number.
     labels = ()
 
@@ -391,61 +387,6 @@ class CoSENT(_LabelledPairs):
 
     def compile_options(self):
         return {"loss": losses.CoSENT(self.scale)}
-
-
-class Seq2Seq:
-    """The second text of a pair is written from the first by an encoder-decoder.
-
-    Each of its tokens, and the `[SEP]` after them, is predicted from those before it.
-
-    Args:
-        tokenizer: `RoFormerTokenizer` of the model.
-        length: int, at least 4. Maximum tokens of each of the two texts, with `[CLS]`
-            and `[SEP]`; pairs with a longer text are left out. Rows are as wide as the
-            longest of their batch.
-        label_smoothing: float in [0, 1). See `losses.smoothed_crossentropy`.
-
-    Raises:
-        ConfigurationError: an argument breaks its rule.
-
-    Example:
-        >>> tokenizer = roformer_keras.RoFormerTokenizer.from_preset("roformer-char")
-        >>> objective = objectives.Seq2Seq(tokenizer, 16)
-        >>> items = objective.encoder(tokenizer, 16)(("学而时习之", "学习了又时常温习"))
-        >>> inputs, targets, weights = objective.batch(items, np.random.default_rng(0))
-        >>> sorted(inputs)
-        ['decoder_token_ids', 'encoder_token_ids']
-
-    Source: Vaswani et al. 2017, arXiv:1706.03762.
-    """
-
-    name = "seq2seq"
-    model_class = "RoFormerSeq2Seq"
-    fields = 2
-    rows_per_item = 1
-    by_length = True
-
-    def __init__(self, tokenizer, length, label_smoothing=0.1):
-        self.rows = Rows(tokenizer, length)
-        check_number("label_smoothing", label_smoothing, minimum=0, below=1)
-        self.label_smoothing = label_smoothing
-
-    def encoder(self, tokenizer, length):
-        return PairEncoder(tokenizer, length, cuts=False)
-
-    def batch(self, items, rng, number=0):
-        sides = list(zip(*(item.ids for item in items), strict=True))
-        return teacher_forcing(*sides, self.rows.tokenizer)
-
-    def training_model(self, model):
-        check_class(self, model)
-        return make_training_model(model, model.input, model.output, self.name)
-
-    def compile_options(self):
-        return {
-            "loss": losses.LabelSmoothing(self.label_smoothing),
-            "weighted_metrics": [token_accuracy()],
-        }
 
 
 # === Layers ===

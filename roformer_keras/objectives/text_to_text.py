@@ -44,7 +44,6 @@ class UniLM:
     model_fields = {"attention": "unilm"}  # noqa: RUF012
     fields = 2
     rows_per_item = 1
-    by_length = False
 
     def __init__(self, tokenizer, length):
         self.rows = Rows(tokenizer, length)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from roformer_keras.config import RoFormerConfig, Seq2SeqConfig
+from roformer_keras.config import RoFormerConfig
 from roformer_keras.errors import ConfigurationError
 
 
@@ -31,10 +31,10 @@ def check_inputs(model):
         )
 
 
-def check_ids(inputs: dict, config: RoFormerConfig | Seq2SeqConfig) -> None:
+def check_ids(inputs: dict, config: RoFormerConfig) -> None:
     """Raises ConfigurationError unless NumPy arrays hold ids that a model has."""
-    segments = getattr(config, "num_segments", 0)
-    if getattr(config, "shared_segment_embeddings", False):
+    segments = config.num_segments
+    if config.shared_segment_embeddings:
         segments = config.vocabulary_size
     for name, array in inputs.items():
         is_ids = name.endswith(("token_ids", "segment_ids"))

@@ -12,10 +12,8 @@ NAME.zip              the result, if bert4keras can compute it
 import contextlib
 import dataclasses
 import inspect
-import itertools
 import math
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
@@ -59,7 +57,6 @@ from roformer_keras.training.state import state_variables
 _SMALL = {"num_layers": 4, "num_heads": 4, "hidden_dim": 256}
 _VOCABULARY, _TOKENS, _CHECKPOINTS = "vocab.txt", "tokens", "checkpoints"
 _TENSORBOARD, _PICTURE = "tensorboard", "loss.png"
-_SAMPLE_SIZE = 2000
 
 
 def pretrain(
@@ -144,11 +141,7 @@ class PretrainingRun(ResumableRun):
             )
         if is_new:
             for stage in settings.stages:
-                objective = self.make_objective(stage.length)
-                # First, because of pairs that are all too long none is held out.
-                if objective.name == "seq2seq":
-                    self._check_lengths(objective, stage.length)
-                self._check_held_out(objective, stage)
+                self._check_held_out(self.make_objective(stage.length), stage)
 
     # === What is trained ===
 
@@ -177,28 +170,21 @@ class PretrainingRun(ResumableRun):
     def _make_model(self, kind):
         settings = self.settings
         needed = getattr(OBJECTIVES[settings.objective], "model_fields", {})
-        is_pair = kind is models.RoFormerSeq2Seq
         if settings.source is not None:
-            # An encoder-decoder has no heads.
-            heads = {"initialize_heads": settings.initialize_heads}
             model = kind.from_preset(
                 settings.source,
                 ignore=settings.ignore,
                 dtype=settings.dtype,
-                **({} if is_pair else heads),
+                initialize_heads=settings.initialize_heads,
                 **{**needed, **settings.model},
             )
             check_vocabulary(model, self.tokenizer)
-            if not is_pair:
-                train_everything(model)
+            train_everything(model)
         else:
             fields = fields_of_fresh_model(settings, self.tokenizer)
-            if is_pair:
-                config = models.Seq2SeqConfig.from_dict(fields)
-            else:
-                config = config_for_model(
-                    kind.__name__, RoFormerConfig.from_dict(fields), **needed
-                )
+            config = config_for_model(
+                kind.__name__, RoFormerConfig.from_dict(fields), **needed
+            )
             model = kind.from_roformer_config(config, settings.dtype)
         model.tokenizer = self.tokenizer
         return model
@@ -258,25 +244,6 @@ class PretrainingRun(ResumableRun):
             hint=Hint("raise {holdout}, lower {batch_size}, or set {holdout:0}"),
         )
 
-    def _check_lengths(self, objective, length):
-        """Says how many of the first pairs are too long."""
-        encode = objective.encoder(self.tokenizer, length)
-        records = read_corpus(self.settings.data, "train")
-        pairs = list(itertools.islice(records, _SAMPLE_SIZE))
-        left_out = sum(not encode(pair) for pair in pairs)
-        if pairs and left_out == len(pairs):
-            raise ConfigurationError(
-                f"of a pair both texts must have a token, and at most length={length} "
-                f"with [CLS] and [SEP]; the first {left_out:,} pairs have not",
-                hint=Hint("pass a larger {length}"),
-            )
-        if left_out and self.verbose:
-            tqdm.write(
-                f"{left_out / len(pairs):.1%} of the first {len(pairs):,} pairs are "
-                f"left out: a text is empty, or has more than length={length} tokens",
-                file=sys.stderr,
-            )
-
     def examples(self, objective, number: int, part: str = "train") -> EpochItems:
         """The examples of a stage, tokenized if they are not yet.
 
@@ -299,7 +266,6 @@ class PretrainingRun(ResumableRun):
             [settings.seed, number],
             packed=stage.length - 2 if settings.packed else None,
             separator=self.tokenizer.sep_id,
-            by_length=objective.by_length and part == "train",
         )
 
     def held_out(self, objective, number: int) -> keras.utils.PyDataset | None:
@@ -480,7 +446,6 @@ def optimizer_of(settings: PretrainingSettings, stage: TrainingStage):
     return make_optimizer(
         stage.learning_rate,
         stage.schedule,
-        warmup=stage.warmup,
         accumulation=stage.accumulation,
         **dataclasses.asdict(settings.optimizer),
     )

@@ -33,7 +33,6 @@ OBJECTIVES_OF = {
     "lm": ("lm",),
     "unilm": ("unilm",),
     "sim": ("simbert", "distillation", "classification", "cosent"),
-    "seq2seq": ("seq2seq",),
 }
 OBJECTIVE_NAMES = tuple(itertools.chain.from_iterable(OBJECTIVES_OF.values()))
 # These compare each pair of texts with the others that are computed with it.
@@ -57,14 +56,11 @@ class TrainingStage(Settings):
 
     Args:
         steps: int. Updates of the weights.
-        length: int. Tokens of a row, or of each text of a pair; for seq2seq the
-            maximum of each.
+        length: int. Tokens of a row, or of each text of a pair.
         batch_size: int. Rows per update.
         learning_rate: float. Base rate, which the factors of `schedule` multiply.
         schedule: pairs (step, factor), ascending; linear between them, from 0 at step 0
             if the first is later, constant after the last.
-        warmup: int. Instead of `schedule`: updates in which the rate rises to
-            `learning_rate`; then it falls with the square root of the step. 0 for none.
         accumulation: int. Parts of a batch that are computed one after the other, to
             save memory. `simbert`, `distillation` and `cosent` compare texts only
             within a part.
@@ -83,15 +79,9 @@ class TrainingStage(Settings):
     batch_size: int = integer(32, minimum=1, maximum=2**20)
     learning_rate: float = number(1e-4, minimum=0, maximum=100)
     schedule: tuple[tuple[int, float], ...] = ()
-    warmup: int = integer(0, minimum=0, maximum=2**31 - 1)
     accumulation: int = integer(1, minimum=1, maximum=2**20)
 
     def _check_together(self):
-        refuse(
-            self.warmup and self.schedule,
-            "a rate goes by schedule or by warmup, got both: "
-            f"schedule={self.schedule!r}, warmup={self.warmup}",
-        )
         refuse(
             self.batch_size % self.accumulation,
             "batch_size must be a multiple of accumulation, got "
@@ -119,17 +109,17 @@ class PretrainingSettings(Settings):
 
     Args:
         objective: `"mlm"`, `"lm"`, `"unilm"`, `"simbert"`, `"distillation"`,
-            `"classification"`, `"cosent"` or `"seq2seq"`.
-        name: str. Stem of the zip that is written; seq2seq has no zip.
+            `"classification"` or `"cosent"`.
+        name: str. Stem of the zip that is written.
         data: sources of the corpus.
         stages: trained one after the other, each with a new optimizer.
         source: str or None. Checkpoint to start from; new weights by default.
         initialize_heads: bool. Whether heads that the source lacks get new weights.
         ignore: patterns of tensors of the source to pass over:
             `"bert/embeddings/position_embeddings"` to start from a BERT.
-        model: fields of `RoFormerConfig`, or for seq2seq of `Seq2SeqConfig`, except for
-            the size of the vocabulary. With a source those to change, such as
-            `dropout`; without one those that differ from a small model.
+        model: fields of `RoFormerConfig`, except for the size of the vocabulary. With a
+            source those to change, such as `dropout`; without one those that differ
+            from a small model.
         vocabulary: str or None. Path of a `vocab.txt`; by default the source's, or one
             that is built from the corpus.
         subwords: bool. Whether a built vocabulary consists of parts of words, for texts
@@ -175,11 +165,7 @@ class PretrainingSettings(Settings):
     source: str | None = source_path(None)
     initialize_heads: bool = option(
         False,
-        Only(
-            "a source, and not for seq2seq, which has no heads",
-            lambda source, objective: source is not None and objective != "seq2seq",
-            *("source", "objective"),
-        ),
+        Only("a source", lambda source: source is not None, "source"),
     )
     ignore: tuple[str, ...] = option(
         (), Only("a source", lambda source: source is not None, "source")

@@ -10,8 +10,6 @@ from roformer_keras.registry import task_of
 
 Path = str | os.PathLike
 GENERATOR = "ServedGenerator"
-# Classes that are loaded with the files of their source alone.
-_WHOLE = {GENERATOR: "an exported model", "RoFormerSeq2Seq": "an encoder-decoder"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,17 +82,18 @@ def load_source(
     stored_class = otherwise if takes == () else class_of(source, config)
     takes_it = takes is None or stored_class in takes
     options: dict[str, Any] = {} if dtype is None else {"dtype": dtype}
-    if takes_it and stored_class in _WHOLE:
+    if takes_it and stored_class == GENERATOR:
         check_no_files(source, config, vocabulary)
         if name is not None or unilm:
             raise ConfigurationError(
-                f"{source} is {_WHOLE[stored_class]}",
+                f"{source} is an exported model",
                 hint=Hint("leave out {model} and {unilm}"),
             )
     kind = name or (stored_class if takes_it else otherwise)
     if task_of(stored_class) and kind not in (stored_class, "RoFormerBackbone"):
         kinds = (*(takes or ()), kind) if name is None else (kind,)
-        needed = ", ".join(_WHOLE.get(one, one) for one in dict.fromkeys(kinds))
+        names = ("an exported model" if one == GENERATOR else one for one in kinds)
+        needed = ", ".join(dict.fromkeys(names))
         raise ConfigurationError(
             f"{source} must hold one of {needed}, got a {stored_class}",
             hint="ask it by roformer-keras predict, or by its own methods",

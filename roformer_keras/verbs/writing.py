@@ -92,10 +92,8 @@ class Generate(SearchOptions, WritingVerb):
             RoFormerSim roformer-sim-char).
         model: class to load, if the source does not say it.
         unilm: the model sees the prompt in both directions, and writes a second text.
-        max_length: maximum of tokens of prompt and text together (default: 256); of an
-            encoder-decoder of the text alone.
-        max_new_tokens: maximum of tokens of the text (default of RoFormerSim: 64, of an
-            encoder-decoder: 50 more than the prompt has).
+        max_length: maximum of tokens of prompt and text together (default: 256).
+        max_new_tokens: maximum of tokens of the text (default of RoFormerSim: 64).
         min_length: tokens, counted as those of --max-length, before which a text does
             not end.
         min_new_tokens: tokens of the text, likewise.
@@ -116,12 +114,7 @@ class Generate(SearchOptions, WritingVerb):
 
     name = method_name = "generate"
     piece_rows = 256
-    takes = (
-        sources.GENERATOR,
-        "RoFormerSeq2Seq",
-        "RoFormerSim",
-        "RoFormerCausalLM",
-    )
+    takes = (sources.GENERATOR, "RoFormerSim", "RoFormerCausalLM")
     otherwise = "RoFormerCausalLM"
     loading: ClassVar[Mapping[str, str]] = {"name": "model", "unilm": "unilm"}
 

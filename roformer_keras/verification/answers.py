@@ -7,11 +7,10 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.convert import prepare
 from roformer_keras.conversion.reader import open_checkpoint
@@ -102,11 +101,6 @@ class LiveAnswers:
     def __init__(self, path, config, lengths, names, scratch):
         self._scratch, self._arrays = scratch, {}
         with open_checkpoint(path, config) as checkpoint:
-            if checkpoint.is_seq2seq:
-                raise ConfigurationError(
-                    f"{checkpoint.label} holds an encoder-decoder, which neither "
-                    "bert4keras nor Transformers has: there is nothing to compare with"
-                )
             cases = self._cases_of(checkpoint)
             cases = _chosen(cases, names)
             lengths = self._export(path, checkpoint, lengths)
@@ -263,7 +257,7 @@ def _chosen(cases, names):
 
 def find_cases(checkpoint: Checkpoint) -> dict[str, dict]:
     """`build_transformer_model` keywords of everything the source has weights for."""
-    config = cast(RoFormerConfig, checkpoint.config)
+    config = checkpoint.config
     for option in ("layer_norm_cond_size", "custom_position_ids"):
         if getattr(config, option):
             raise ConfigurationError(
@@ -316,8 +310,7 @@ def _inputs(
 def _export(path, checkpoint: Checkpoint, scratch: Path) -> Path:
     """bert4keras's own files of a checkpoint, in a folder; returns their prefix."""
     prefix = scratch / "bert_model.ckpt"
-    encoder = cast(RoFormerConfig, checkpoint.config)
-    config = checkpoint.bert_config or encoder.to_bert_config()
+    config = checkpoint.bert_config or checkpoint.config.to_bert_config()
     (scratch / "bert_config.json").write_text(json.dumps(config))
     if checkpoint.format == "bert4keras":
         with open_source(path) as files:

@@ -30,7 +30,6 @@ FEATURES = {
     "generation": "`generate` by every method, `stream`, `paraphrase`",
     "long_texts": "attention of long texts without stored scores",
     "linear_attention": "attention of linear cost: training and writing",
-    "encoder_decoder": "`RoFormerSeq2Seq`: training and writing",
     "finetuning": "tasks on texts: `fit`, `predict`, `extract`",
     "adversarial_steps": "adversarial steps (FGM)",
     "partial_training": "LoRA, freezing, gradient checkpointing",

@@ -37,7 +37,7 @@ PAGES = (
     *("docs/fine-tuning/relation-extraction.md", "docs/fine-tuning/questions.md"),
     *("docs/fine-tuning/sentence-vectors.md", "docs/fine-tuning.md"),
     *("docs/fine-tuning/tags-and-spans.md", "docs/pretraining.md"),
-    *("docs/encoder-decoder.md", "docs/linear-attention.md", "docs/many-texts.md"),
+    *("docs/linear-attention.md", "docs/many-texts.md"),
     *("docs/engines.md", "docs/exporting.md", "docs/verification.md", "docs/faq.md"),
     "docs/search.md",
 )

@@ -62,15 +62,19 @@ subwords = true
 lower_case = false
 max_vocabulary = 160
 min_count = 1
-log_every = 2
+steps = 4
+length = 16
+batch_size = 8
+learning_rate = 0.01
+warmup = 2
 save_every = 2
 evaluate_every = 4
 average_checkpoints = 2
 
-[comparison]
+[texts]
 tokenize = "13a"
 max_length = 8
-num_beams = 2
+num_beams = 4
 folder = "."
 train = ["train.a", "train.b"]
 valid = ["valid.a", "valid.b"]
@@ -81,12 +85,7 @@ valid_pairs = 3
 num_layers = 1
 num_heads = 2
 hidden_dim = 16
-
-[[stages]]
-steps = 4
-length = 16
-batch_size = 8
-learning_rate = 0.01
+intermediate_dim = 32
 """
 # name -> configuration, options of the smallest run
 MODEL = {"num_layers": 1, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 32}
@@ -139,9 +138,11 @@ def eager(monkeypatch, eagerly):
     monkeypatch.setitem(positions.STAGE, "length", 12)
 
 
-# The harness is the same for all: CI runs one.
+# The harness is the same for all: CI runs one, and the one with its own model.
 RUNS = [
-    pytest.param(x, marks=[] if x == "positions" else pytest.mark.weekly)
+    pytest.param(
+        x, marks=[] if x in ("positions", "translation") else pytest.mark.weekly
+    )
     for x in EXPERIMENTS
 ]
 

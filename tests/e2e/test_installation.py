@@ -17,7 +17,7 @@ MORE = ("CHANGELOG.md", "CITATION.cff", "SECURITY.md")
 BACKENDS = "tensorflow,jax,torch"
 UNIX = "fcntl,grp,pwd,resource,termios"
 TRAIN = "matplotlib,scipy,sklearn,tensorboardX"
-EXPORT = "sacrebleu,onnx,onnxruntime,openvino,nncf"
+EXPORT = "onnx,onnxruntime,openvino,nncf"
 # The modules of the first argument cannot be imported.
 HIDING = """
 import importlib, os, pkgutil, sys

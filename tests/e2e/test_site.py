@@ -45,7 +45,6 @@ QUERIES = {
     "性能": "performance",
     "数值对齐": "verification",
     "预训练": "pretraining",
-    "机器翻译": "encoder-decoder",
     "写诗": "generation",
     "推理加速": "engines",
     "批量编码": "many-texts",

@@ -22,7 +22,6 @@ from common import (
     SMALL,
     V2,
     WORD,
-    tiny_seq2seq,
     zipped_json,
 )
 from sources import copied, listing, tensors_of, unpacked, write_checkpoint
@@ -154,16 +153,10 @@ def test_options_of_a_preset_are_those_of_bert4keras(encoder, tmp_path, stand_in
     assert [kwargs["residual_attention_scores"] for kwargs in seen] == [True]
 
 
-def test_lengths_and_encoder_decoders_are_refused(tmp_path, stand_in):
+def test_lengths_are_refused(stand_in):
     for lengths in ((), (0,), (5, -1)):
         with pytest.raises(ConfigurationError, match="lengths must be 1 or more, to 1"):
             check(SIM, stand_in, lengths=lengths)
-    sizes = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 8}
-    tiny_seq2seq("天地", **sizes).save_to_preset(tmp_path / "x")
-    message = "an encoder-decoder, which neither bert4keras nor Transformers has"
-    for against in ({"bert4keras": stand_in}, {"against": "transformers"}):
-        with pytest.raises(ConfigurationError, match=message):
-            verify(tmp_path / "x", verbose=0, **against)
 
 
 def test_a_model_of_one_segment(tmp_path, stand_in):

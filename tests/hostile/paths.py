@@ -164,7 +164,7 @@ _OUTPUTS = [
     ("convert SMALL x.onnx", {}, 2, "no format goes with '.onnx'"),
     ("convert SMALL x.pkl", {}, 2, "no format goes with '.pkl'"),
     ("convert SMALL y --model ''", {}, 2, "model must be one of"),
-    ("convert SMALL y --model RoFormerSeq2Seq", {}, 2, "holds no encoder-decoder"),
+    ("convert SMALL y --model RoFormerSeq2Seq", {}, 2, "model must be one of"),
     (
         "convert SMALL y --model RoFormerTextClassifier",
         {},

@@ -130,8 +130,9 @@ _JSON = [
             2,
             "class_name and registered_name must be of one",
         )
-        for name in ("RoFormerSeq2Seq", "RoFormerTextClassifier", "RoFormerBackbone")
+        for name in ("RoFormerTextClassifier", "RoFormerBackbone")
     ),
+    (TASK, ("class_name",), "RoFormerSeq2Seq", 2, "0.2 withdrew RoFormerSeq2Seq: use"),
     (TASK, ("class_name",), ..., 2, NO_MODEL),
     (TASK, ("config",), ..., 2, NO_MODEL),
     (TASK, ("config",), 3, 2, NO_MODEL),

@@ -7,7 +7,7 @@ their weights must be what they were.
 import zlib
 
 import pytest
-from common import CHARACTER, GPT, SIM, written_tiny_seq2seq
+from common import CHARACTER, GPT, SIM
 
 
 @pytest.fixture(autouse=True)
@@ -81,16 +81,3 @@ sim = _shared("RoFormerSim", SIM)
 def tokenizer(backbone):
     """The character tokenizer of `backbone` and `masked_lm`."""
     return backbone.tokenizer
-
-
-@pytest.fixture(scope="session")
-def seq2seq_preset(tmp_path_factory):
-    """The folder of an encoder-decoder that has learnt a little to reverse texts."""
-    return written_tiny_seq2seq(tmp_path_factory.mktemp("seq2seq") / "preset")
-
-
-@pytest.fixture(scope="session")
-def seq2seq(seq2seq_preset):
-    from roformer_keras import RoFormerSeq2Seq
-
-    yield from _unchanged(RoFormerSeq2Seq.from_preset(seq2seq_preset))

@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 from common import CHARACTER
 from interruptions import InterruptAfter, Interrupted
+from keras import ops
 from sources import assert_same_weights
 
-from roformer_keras import RoFormerTextClassifier
-from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras import RoFormerCausalLM, RoFormerTextClassifier
+from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.training.averaging import AverageCheckpoints, LastCheckpoints
+from roformer_keras.training.pretrain import PretrainingRun, pretrain
+from roformer_keras.training.pretraining_settings import PretrainingSettings
 
 INPUTS = np.random.default_rng(0).normal(size=(6, 3))
 TARGETS = INPUTS[:, :2] * INPUTS[:, 1:]
@@ -180,3 +183,113 @@ def test_folders_that_are_refused(tmp_path):
     Path(tmp_path, "file").write_text("")
     with pytest.raises(OutputError, match=r"could not write .*file"):
         fit(make_model(), AverageCheckpoints(2, folder=tmp_path / "file" / "folder"))
+
+
+def test_the_mean_is_of_the_last_checkpoints(tmp_path):
+    variables = [
+        keras.Variable(np.zeros(shape, "float32"), name=f"v{number}")
+        for number, shape in enumerate([(2, 3), (4,)])
+    ]
+    checkpoints = LastCheckpoints(tmp_path / "checkpoints", 3)
+    generator, saved = np.random.default_rng(0), []
+    for update in (9, 10, 100, 200, 1000):
+        values = [generator.normal(size=v.shape).astype("float32") for v in variables]
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+        checkpoints.add(update, variables)
+        saved.append(values)
+    # By number, not by name.
+    assert checkpoints.updates() == [100, 200, 1000]
+    # A checkpoint that is written again counts once.
+    checkpoints.add(1000, variables)
+    checkpoints.assign_mean(variables)
+    for number, variable in enumerate(variables):
+        expected = np.mean([values[number] for values in saved[2:]], axis=0)
+        np.testing.assert_allclose(ops.convert_to_numpy(variable), expected, atol=1e-7)
+    with pytest.raises(CheckpointError, match="must hold the variables of this model"):
+        checkpoints.assign_mean(variables[:1])
+
+
+# === A whole pre-training ===
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A table of texts and their reverse."""
+    path = tmp_path_factory.mktemp("corpus") / "pairs.tsv"
+    generator = np.random.default_rng(0)
+    texts = [
+        "".join(generator.choice(list("天地玄黄宇宙洪荒"), generator.integers(2, 11)))
+        for _ in range(200)
+    ]
+    path.write_text("\n".join(f"{t}\t{t[::-1]}" for t in texts), encoding="utf-8")
+    return path
+
+
+def settings_of(corpus, **changes):
+    content = {
+        "objective": "unilm",
+        "name": "tiny",
+        "data": [{"files": [str(corpus)], "fields": ["1", "2"], "holdout": 0.1}],
+        "stages": [{"steps": 14, "length": 16, "batch_size": 8}],
+        "model": {"num_layers": 1, "num_heads": 2, "hidden_dim": 16},
+        "min_count": 1,
+        "log_every": 2,
+        "save_every": 4,
+        "average_checkpoints": 3,
+        "evaluation_batches": 3,
+    }
+    return PretrainingSettings.from_dict({**content, **changes})
+
+
+@pytest.mark.e2e
+@pytest.mark.usefixtures("eagerly")
+def test_an_interrupted_training_ends_in_a_preset_of_means(corpus, tmp_path):
+    settings, folder = settings_of(corpus), tmp_path / "whole"
+    model = pretrain(settings, folder, verbose=False)
+    again = RoFormerCausalLM.from_preset(folder / "preset")
+    assert_same_weights(again, model)
+    checkpoints = LastCheckpoints(folder / "checkpoints", 3)
+    assert checkpoints.updates() == [8, 12, 14]
+    checkpoints.assign_mean(again.trainable_variables)
+    assert_same_weights(again, model)
+
+    # After a checkpoint that the mean is taken of. It is saved every four updates.
+    run = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        pretrain(settings, run, callbacks=[InterruptAfter(9)], verbose=False)
+    assert_same_weights(pretrain(settings, run, verbose=False), model)
+    # No setting of saving is free where means are taken, and no checkpoint.
+    with pytest.raises(OutputError, match="save_every was 4, now 2"):
+        pretrain(settings_of(corpus, save_every=2), folder, verbose=False)
+    first, *others = (folder / "checkpoints").iterdir()
+    for count, paths in ((2, [first]), (0, others)):
+        for path in paths:
+            path.unlink()
+        with pytest.raises(CheckpointError, match=f"at least 3 checkpoi.*got {count}"):
+            pretrain(settings, folder, verbose=False)
+    assert_same_weights(RoFormerCausalLM.from_preset(folder / "preset"), model)
+
+
+def test_the_vocabulary_of_a_training_is_of_parts_of_words(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"Lower {n}\tnewer {n}\n" for n in range(400)))
+    changes = {"subwords": True, "max_vocabulary": 150, "lower_case": False}
+    run = PretrainingRun(settings_of(path, **changes), tmp_path, verbose=False)
+    run.prepare()
+    assert {"##er", "Lower"} <= set(run.tokenizer.vocabulary)
+    assert not run.tokenizer.lower_case
+
+
+def test_settings_that_break_a_rule(corpus):
+    vocabulary = {"subwords": True, "max_vocabulary": 200, "vocabulary": "vocab.txt"}
+    for changes, message in (
+        ({"subwords": True}, "subwords are for a vocabulary that is built"),
+        (vocabulary, "subwords counts only with a vocabulary that is built"),
+        ({"average_checkpoints": -1}, "average_checkpoints must be an integer"),
+        ({"optimizer": {"ema": 0.9}}, "average_checkpoints=3 and ema=0.9"),
+        ({"initialize_heads": True}, "initialize_heads counts only with a source"),
+        ({"packed": True}, "packed counts only with mlm and lm"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            settings_of(corpus, **changes)

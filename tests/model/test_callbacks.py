@@ -27,7 +27,6 @@ KINDS = {
     "causal": (roformer_keras.RoFormerCausalLM, GPT, {}, (TEXTS,)),
     "unilm": (roformer_keras.RoFormerCausalLM, SIM, {"attention": "unilm"}, (COUPLES,)),
     "sim": (roformer_keras.RoFormerSim, SIM, {}, (COUPLES,)),
-    "seq2seq": (roformer_keras.RoFormerSeq2Seq, None, {}, (GOOD, BAD)),
 }
 
 
@@ -35,18 +34,7 @@ def built(name, ema=0.0):
     """A model with dropout, whose draws too must be those of the epoch."""
     kind, source, options, data = KINDS[name]
     keras.utils.set_random_seed(0)
-    if source is None:
-        tokenizer = roformer_keras.RoFormerTokenizer.from_preset(CHARACTER)
-        model = kind(
-            vocabulary_size=len(tokenizer.vocabulary),
-            num_layers=1,
-            num_heads=2,
-            hidden_dim=8,
-            intermediate_dim=16,
-        )
-        model.tokenizer = tokenizer
-    else:
-        model = kind.from_preset(source, **ONE, **options)
+    model = kind.from_preset(source, **ONE, **options)
     optimizer = AdamW(0.003, use_ema=ema > 0, ema_momentum=ema)
     model.compile(optimizer, run_eagerly=True)
     return model, data

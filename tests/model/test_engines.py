@@ -38,7 +38,7 @@ def engine(request):
     return request.param
 
 
-@pytest.fixture(params=["causal_lm", "sim", "seq2seq"])
+@pytest.fixture(params=["causal_lm", "sim"])
 def model(request):
     return request.getfixturevalue(request.param)
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from common import CHARACTER, SIM, is_tuned, tiny_seq2seq
+from common import CHARACTER, SIM, is_tuned
 from finetuning_cases import ONE_BLOCK
 
 from roformer_keras import (
@@ -392,19 +392,6 @@ def test_a_call_computes_what_each_operation_would(name):
             if has_mask:
                 np.testing.assert_array_equal(ours._keras_mask, theirs._keras_mask)
     assert inference_of(model).keeps("call")
-
-
-@pytest.mark.slow
-def test_a_call_of_an_encoder_decoder():
-    model = tiny_seq2seq("天地玄黄", num_layers=1, hidden_dim=16, intermediate_dim=32)
-    size, random = model.config.vocabulary_size, np.random.default_rng(0)
-    x = {
-        "encoder_token_ids": random.integers(1, size, (2, 5)),
-        "decoder_token_ids": random.integers(1, size, (2, 8)),
-    }
-    expected = by_operation(model, x)
-    assert_close(model(x), expected)
-    np.testing.assert_allclose(model.predict(x, verbose=0), expected, atol=2e-6)
 
 
 @pytest.mark.slow

@@ -24,7 +24,6 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import (
     AttentionMask,
     ConditionalRandomField,
-    CrossAttention,
     EfficientGlobalPointer,
     FeedForward,
     GlobalPointer,
@@ -34,7 +33,6 @@ from roformer_keras.layers import (
     Pooler,
     RMSNorm,
     RoFormerBlock,
-    RoFormerDecoderBlock,
     RoPEAttention,
     SinusoidalPositionEmbedding,
     apply_rotary,
@@ -58,18 +56,6 @@ def block(norm=LayerNorm, attention=None, feed_forward=None, dtype=None, **optio
         norm(dtype=dtype, name="feed_forward_norm"),
         dtype=dtype,
         **options,
-    )
-
-
-def decoder_block(attention=None, activation="relu", epsilon=1e-6, dtype=None, **more):
-    """A `RoFormerDecoderBlock` of two heads of four features."""
-    return RoFormerDecoderBlock(
-        RoPEAttention(2, 4, dtype=dtype, **(attention or {})),
-        CrossAttention(2, 4, dtype=dtype),
-        FeedForward(16, activation, dtype=dtype),
-        *(LayerNorm(epsilon, dtype=dtype) for _ in range(3)),
-        dtype=dtype,
-        **more,
     )
 
 
@@ -103,7 +89,6 @@ X = random(2, 5, 8)
 IDS = np.array([[3, 0, 4, 5, 0], [6, 7, 0, 0, 0]], "int32")
 SEGMENTS = np.array([[0, 0, 1, 1, 0], [0, 1, 1, 0, 0]], "int32")
 KEYS = (IDS != 0)[:, None, None]
-MEMORY_KEYS = np.array([[1, 1, 0], [1, 0, 0]], bool)[:, None, None]
 POSITIONS = np.array([[0, 1, 2.5, 3, 4], [7, 8, 9, 1, 0]], "float32")
 CONDITION = random(2, 3, seed=1)
 
@@ -148,9 +133,6 @@ def case(weights, cls, *sizes, inputs=None, shape=(2, 5, 8), dtype=None, **optio
 
 
 PLACED = {"x": X, "attention_mask": KEYS, "position_ids": POSITIONS}
-MEMORY = {"x": X, "memory": random(2, 3, 6, seed=2)}
-CROSS = {**MEMORY, "attention_mask": MEMORY_KEYS}
-DECODED = {**MEMORY, "cross_attention_mask": MEMORY_KEYS, **PLACED}
 CONDITIONED = {"x": X, "condition": CONDITION}
 RESIDUAL = {"residual_scores": random(2, 2, 5, 5)}
 ALL = {
@@ -170,7 +152,6 @@ TOKENS = {"shape": (2, 5, 11)}
 PAIRS = {"shape": (2, 3, 5, 5), "upper_triangular": False}
 MASK = {"dtype": "bool", "pad_segments": True}
 MASK["inputs"] = {"token_ids": IDS, "segment_ids": SEGMENTS}
-PRE_ATTENTION = {"rotary": False, "dropout": 0.1}
 
 CASES = {
     "sinusoidal": case(
@@ -190,7 +171,6 @@ CASES = {
     },
     "linear-attention-all": case(4, LinearRoPEAttention, 2, 3, **ALL),
     "performer-unplaced": case(8, LinearRoPEAttention, 2, 4, "performer", **FEW),
-    "cross-attention": case(8, CrossAttention, 2, 4, dropout=0.5, inputs=CROSS),
     "layer-norm": case(2, LayerNorm),
     "layer-norm-condition": case(4, LayerNorm, 1e-7, **CONDITIONAL),
     "layer-norm-condition-hidden": case(5, LayerNorm, **CONDITIONAL, **HIDDEN),
@@ -202,10 +182,6 @@ CASES = {
     "block-condition": case(22, conditional_block, inputs=CONDITIONED),
     "block-of-linear-cost": case(16, linear_block, inputs=PLACED),
     "block-v2": case(6, v2_block, inputs={"x": X} | RESIDUAL),
-    "decoder-block": case(26, decoder_block, dropout=0.5, inputs=DECODED),
-    "decoder-block-pre": case(
-        26, decoder_block, PRE_ATTENTION, "gelu", norm_first=True, inputs=MEMORY
-    ),
     "mlm-head": case(6, head, 8, **TOKENS),
     "mlm-head-narrow-condition": case(
         8, head, 6, layer_norm_epsilon=1e-7, **CONDITIONAL, **TOKENS
@@ -222,17 +198,14 @@ CASES = {
 }
 # All classes, all arguments of calls, and all ways to go by the length.
 IN_A_MODEL = (
-    *("sinusoidal-positions", "attention-all", "cross-attention"),
+    *("sinusoidal-positions", "attention-all"),
     *("linear-attention", "cosine-attention-causal", "layer-norm-condition-hidden"),
     *("rotary_performer-attention-causal", "rms-norm", "feed-forward", "pooler"),
     *("block-pre", "block-condition", "block-of-linear-cost", "block-v2"),
-    *("decoder-block", "mlm-head-narrow-condition", "mlm-head-v2-narrow", "crf"),
+    *("mlm-head-narrow-condition", "mlm-head-v2-narrow", "crf"),
     *("pointer", "pointer-efficient", "mask-causal", "mask-unilm"),
 )
-HAS_DROPOUT = (
-    *("attention", "cross-attention", "block", "block-condition"),
-    *("decoder-block", "decoder-block-pre", "mlm-head-v2"),
-)
+HAS_DROPOUT = (*("attention", "block", "block-condition", "mlm-head-v2"),)
 # One of each way to compute in float32 inside.
 MIXED = (
     "attention-all",
@@ -608,28 +581,6 @@ def test_attention_with_given_positions_and_residual_scores():
         # Residual scores are not in what is passed on.
         for ours, value in zip(outputs, expected, strict=True):
             close(ours, value)
-
-
-def test_cross_attention():
-    """Rows of memory serve neighbouring rows of `x`, and may be projected before."""
-    memory, heads = MEMORY["memory"], (2, 3, 2, 4)
-    layer = fixed(CrossAttention(2, 4), memory=memory)
-    weights, x = weights_of(layer), random(4, 5, 8, seed=7)
-    query, key, value = (
-        inputs.astype("d") @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
-        for name, inputs in (("query", x), ("key", memory), ("value", memory))
-    )
-    query = query.reshape(4, 5, 2, 4)
-    key, value = key.reshape(heads), value.reshape(heads)
-    mixed = np.empty((4, 5, 2, 4))
-    for row, q, h in np.ndindex(4, 5, 2):
-        seen = MEMORY_KEYS[row // 2, 0, 0]
-        weight = np.exp(key[row // 2, seen, h] @ query[row, q, h] / 2)
-        mixed[row, q, h] = weight / weight.sum() @ value[row // 2, seen, h]
-    expected = mixed.reshape(4, 5, 8) @ weights["output_dense/kernel"]
-    expected = expected + weights["output_dense/bias"]
-    for known in (memory, layer.project(memory)):
-        close(layer(x, known, attention_mask=MEMORY_KEYS), expected)
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])

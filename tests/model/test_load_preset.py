@@ -141,17 +141,6 @@ def test_a_source_that_states_another_structure_is_refused(stated, tmp_path):
     source.load_preset(CHARACTER)
 
 
-def test_an_encoder_decoder_of_another_structure_is_refused(tmp_path):
-    options = {"hidden_dim": 8, "intermediate_dim": 8, "num_heads": 2, "num_layers": 1}
-    source = roformer_keras.RoFormerSeq2Seq(vocabulary_size=9, **options)
-    source.save_to_preset(tmp_path / "source")
-    model = roformer_keras.RoFormerSeq2Seq(
-        vocabulary_size=9, position_embedding="sinusoidal", **options
-    )
-    with pytest.raises(ConfigurationError, match="position_embedding='rotary'"):
-        model.load_preset(tmp_path / "source")
-
-
 # === Weights of a BERT ===
 
 

@@ -61,12 +61,6 @@ LOSSES = {
         COSINES,
         lambda y, x: plain.cosent(y, x, 10.0),
     ),
-    "label_smoothing": (
-        losses.LabelSmoothing(0.2),
-        LABELS,
-        LOGITS,
-        lambda y, x: plain.smoothed_crossentropy(y, x, 0.2),
-    ),
 }
 
 
@@ -286,7 +280,6 @@ OPTIONS = {
     "clip_norm": [0.0, 0.1],
     "weight_decay": [0.0, 0.1],
     "layer_decay": [1.0, 0.5],
-    "warmup": [0, 4],
     "adversarial_epsilon": [0.0, 1.0],
     "r_drop": [0.0, 2.0],
     "dtype": ["float32", "mixed_bfloat16", "bfloat16"],

@@ -8,7 +8,7 @@ import h5py
 import keras
 import numpy as np
 import pytest
-from common import CHARACTER, tiny_seq2seq
+from common import CHARACTER
 from sources import (
     FOREIGN_DATA,
     assert_same,
@@ -19,8 +19,6 @@ from sources import (
 )
 
 from roformer_keras import (
-    RoFormerBackbone,
-    RoFormerSeq2Seq,
     RoFormerTextClassifier,
     convert,
     load_model,
@@ -36,21 +34,15 @@ def presets(tmp_path_factory, backbone, masked_lm):
     """Preset folders by class, and the models that were saved to them."""
     folder = tmp_path_factory.mktemp("presets")
     classifier = RoFormerTextClassifier.from_preset(CHARACTER, classes=["坏", "好"])
-    seq2seq = tiny_seq2seq("天地", num_layers=1, hidden_dim=8, intermediate_dim=12)
     saved = {}
-    for model in (backbone, masked_lm, classifier, seq2seq):
+    for model in (backbone, masked_lm, classifier):
         name = type(model).__name__
         model.save_to_preset(folder / name)
         saved[name] = folder / name, model
     return saved
 
 
-NAMES = (
-    "RoFormerBackbone",
-    "RoFormerMaskedLM",
-    "RoFormerTextClassifier",
-    "RoFormerSeq2Seq",
-)
+NAMES = ("RoFormerBackbone", "RoFormerMaskedLM", "RoFormerTextClassifier")
 
 
 @pytest.mark.slow
@@ -111,29 +103,6 @@ def test_convert_keeps_the_head_of_a_task_in_a_preset_only(presets, tmp_path, ca
     assert "head of RoFormerTextClassifier is left out" in capsys.readouterr().err
 
 
-def test_an_encoder_decoder_is_converted_to_a_preset_only(presets, tmp_path):
-    folder, model = presets["RoFormerSeq2Seq"]
-    half = convert(folder, tmp_path / "half", dtype="float16", verbose=0)
-    again = RoFormerSeq2Seq.from_preset(half)
-    for ours, theirs in zip(again.weights, model.weights, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-3)
-    with pytest.raises(ConfigurationError, match="only the format 'preset' can store"):
-        convert(folder, tmp_path / "x.keras", verbose=0)
-    with pytest.raises(ConfigurationError, match="with its own configuration: leave"):
-        convert(folder, tmp_path / "x", config=model.config, verbose=0)
-    for action in (
-        lambda: RoFormerBackbone.from_preset(folder),
-        lambda: convert(folder, tmp_path / "x", model="RoFormerSim", verbose=0),
-    ):
-        with pytest.raises(ConfigurationError, match="loaded by RoFormerSeq2Seq"):
-            action()
-    with (
-        open_checkpoint(CHARACTER) as checkpoint,
-        pytest.raises(ConfigurationError, match="holds no encoder-decoder, which RoF"),
-    ):
-        checkpoint.config_for("RoFormerSeq2Seq")
-
-
 # === Presets that do not fit ===
 
 
@@ -162,9 +131,7 @@ def with_extra(file):
 
 
 HEAD = ("RoFormerTextClassifier", "task.weights.h5")
-SEQ2SEQ = ("RoFormerSeq2Seq", "model.weights.h5")
 BIAS, KERNEL = "classes/bias", "classes/kernel"
-QUERY = "decoder_layer_0/cross_attention/query/kernel"
 SHAPE = r"/kernel has shape \({}\), expected \({}\)"
 FLOATS = "{} must be a float tensor to be a weight"
 CHANGES = [
@@ -172,10 +139,6 @@ CHANGES = [
     (HEAD, replaced(KERNEL, np.zeros((32, 3), "f")), SHAPE.format("32, 3", "32, 2")),
     (HEAD, with_extra, r"unexpected task/extra \(3,\)"),
     (HEAD, replaced(BIAS, np.zeros(2, "int32")), f"{FLOATS.format(BIAS)}, got int32"),
-    (SEQ2SEQ, without(QUERY), rf"missing {QUERY} \(8, 8\)"),
-    (SEQ2SEQ, replaced(QUERY, np.zeros((8, 9), "f")), SHAPE.format("8, 9", "8, 8")),
-    (SEQ2SEQ, with_extra, r"unexpected extra \(3,\): if these are your own layers"),
-    (SEQ2SEQ, replaced(QUERY, np.full((8, 8), b"x")), FLOATS.format(QUERY)),
 ]
 
 
@@ -194,9 +157,8 @@ def test_a_preset_is_read_strictly(presets, tmp_path):
                 made.weight(row.name)
 
 
-@pytest.mark.parametrize("preset", [HEAD, SEQ2SEQ], ids=lambda preset: preset[0])
-def test_weights_are_read_from_their_own_file_alone(preset, presets, tmp_path):
-    name, file = preset
+def test_weights_are_read_from_their_own_file_alone(presets, tmp_path):
+    name, file = HEAD
     for how, message in FOREIGN_DATA:
         folder = tmp_path / how
         shutil.copytree(presets[name][0], folder / "preset")
@@ -204,7 +166,7 @@ def test_weights_are_read_from_their_own_file_alone(preset, presets, tmp_path):
         from_preset = type(presets[name][1]).from_preset
         with pytest.raises(CheckpointError, match=message):
             from_preset(folder / "preset")
-        if how == "group" and name == HEAD[0]:
+        if how == "group":
             # Only the task knows the weights of its head.
             continue
         with pytest.raises(CheckpointError, match=message):
@@ -219,22 +181,16 @@ SIZES = [
         "num_classes=1,000,000,000 in task.json does",
     ),
     (
-        ("RoFormerSeq2Seq", "config.json"),
-        {"vocabulary_size": 10**9},
-        CheckpointError,
-        r"token_embedding/embeddings has shape \(6, 8\), expected \(10{9}, 8\)",
-    ),
-    (
-        ("RoFormerSeq2Seq", "config.json"),
+        ("RoFormerBackbone", "config.json"),
         {"num_layers": 10**9},
         CheckpointError,
         "has 1,000,000,000 layers, but there are only",
     ),
     (
-        ("RoFormerSeq2Seq", "config.json"),
-        {"position_embedding": "none"},
+        ("RoFormerBackbone", "config.json"),
+        {"attention": "none"},
         ConfigurationError,
-        "one of 'rotary', .*, got 'none'",
+        "one of 'bidirectional', .*, got 'none'",
     ),
 ]
 

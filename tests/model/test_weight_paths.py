@@ -4,7 +4,7 @@ import h5py
 import keras
 import numpy as np
 import pytest
-from weight_cases import CONFIGS, OPTIONS, SEQ2SEQ_CONFIGS
+from weight_cases import CONFIGS, OPTIONS
 
 import roformer_keras
 from roformer_keras.config import config_for_model
@@ -47,16 +47,3 @@ def test_rows_are_the_variables_of_the_model_and_the_datasets_of_keras(
         dataset = stored.pop(prefix + row.dataset)
         np.testing.assert_array_equal(dataset, values[row.path])
     assert stored == {}
-
-
-@pytest.mark.parametrize("name", SEQ2SEQ_CONFIGS)
-def test_rows_are_the_variables_of_an_encoder_decoder(name):
-    config = SEQ2SEQ_CONFIGS[name]
-    variables = {
-        variable.path: tuple(variable.shape)
-        for variable in roformer_keras.RoFormerSeq2Seq(config).weights
-        if "seed_generator" not in variable.path
-    }
-    rows = weight_table(config)
-    assert {row.path: row.shape for row in rows} == variables
-    assert all(row.name == row.dataset == row.path for row in rows)

@@ -150,11 +150,6 @@ def calls(folder):
             },
         ),
         "download": (rk.download, {"name": "no"}, {"name": "choice"}),
-        "corpus_bleu": (
-            rk.corpus_bleu,
-            {"hypotheses": ["a"], "references": ["a"]},
-            {"hypotheses": "texts", "references": "texts", "tokenize": "choice"},
-        ),
         "load_finetuned": (rk.load_finetuned, output, {"folder": "path"}),
         "finetune": (
             rk.finetune,
@@ -301,7 +296,6 @@ def calls(folder):
             {
                 "learning_rate": "number",
                 "schedule": "numbers",
-                "warmup": "integer",
                 "name": "choice",
                 "accumulation": "integer",
                 "rates": "mapping",

@@ -60,7 +60,7 @@ ALLOWED = {
     "transformers": "verification/reference_process",
     "onnxruntime": "export/model",
     "matplotlib": "training/plots training/finetuning_plots",
-    **dict.fromkeys(("jieba", "onnx", "sacrebleu", "scipy", "sklearn"), ""),
+    **dict.fromkeys(("jieba", "onnx", "scipy", "sklearn"), ""),
     "tensorboardX": "",
 }
 

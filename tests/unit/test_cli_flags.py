@@ -46,8 +46,8 @@ FLAGS = {
     "download": "base-url folder quiet",
     "embed": f"{READS} config dtype fields format max-length no-normalize output "
     "overwrite quiet source vocabulary",
-    "evaluate": "batch-size engine fields json length-penalty max-new-tokens "
-    "num-beams output encoding format header on-bad-row overwrite quiet tokenize",
+    "evaluate": "engine fields json output encoding format header on-bad-row overwrite "
+    "quiet",
     "export": "calibration-texts config format generator int8 json overwrite "
     "vocabulary",
     "fill-mask": f"{RAY} batch-tokens config encoding json output overwrite quiet "
@@ -84,7 +84,7 @@ FLAGS = {
     "initialize-heads learning-rate length log-every lower-case max-vocabulary "
     "min-count name no-initialize-heads no-lower-case no-packed no-subwords num-heads "
     "num-layers  objective output overwrite packed "
-    "quiet save-every seed source steps subwords teacher vocabulary warmup whole-word",
+    "quiet save-every seed source steps subwords teacher vocabulary whole-word",
     "rerank": f"{READS} config fields format label max-length output overwrite query "
     "quiet source vocabulary",
     "search": f"{READS} config fields format max-length output overwrite "
@@ -156,7 +156,6 @@ RULES = {
     "min-length min-new-tokens port tokenize:max-length",
     "an integer from 0 to 1048576": "lora-rank no-repeat-ngram-size",
     "an integer from 0 to 18446744073709551615": "generate:seed paraphrase:seed",
-    "an integer from 0 to 2147483647": "warmup",
     "an integer from 0 to 4294967295": "seed",
     "an integer from 1 to 1000000": "epochs",
     "an integer from 1 to 1024": "generate:num-beams",
@@ -192,8 +191,8 @@ RULES = {
     f"one of {ENGINES} ray": "engine",
     "one of keras ray": "serve:engine",
     "one of linear constant": "schedule",
-    "one of mlm lm unilm sim seq2seq": "pretrain:task",
-    "one of mlm lm unilm simbert distillation classification cosent seq2seq": (
+    "one of mlm lm unilm sim": "pretrain:task",
+    "one of mlm lm unilm simbert distillation classification cosent": (
         "pretrain:objective"
     ),
     "one of preset weights.h5 keras safetensors bert4keras huggingface "
@@ -418,7 +417,7 @@ def test_every_flag_of_pretrain_is_a_setting(monkeypatch, capsys):
         "c.zip --initialize-heads --ignore a,b/* --vocabulary v.txt --no-lower-case "
         "--fields 1,2 --group 3 --holdout 0.1 --steps 9 --length 16 --batch-size 8 "
         "--accumulation 2 "
-        "--learning-rate 1e-3 --warmup 4 --name sim --optimizer lamb "
+        "--learning-rate 1e-3 --name sim --optimizer lamb "
         "--beta-1 0.8 --beta-2 0.9 --epsilon 1e-5 --weight-decay 0.3 --clip-norm 0.4 "
         "--ema 0.5 --dtype mixed_bfloat16 --seed 5 --log-every 2 --save-every 4 "
         "--evaluate-every 6 --evaluation-batches 3"
@@ -427,7 +426,7 @@ def test_every_flag_of_pretrain_is_a_setting(monkeypatch, capsys):
         "data": [{"files": ["a.tsv"], "fields": [1, 2], "group": 3, "holdout": 0.1}],
         "stages": [
             {"steps": 9, "length": 16, "batch_size": 8, "accumulation": 2}
-            | {"learning_rate": 1e-3, "warmup": 4}
+            | {"learning_rate": 1e-3}
         ],
         "optimizer": {"beta_1": 0.8, "beta_2": 0.9, "epsilon": 1e-5, "name": "lamb"}
         | {"weight_decay": 0.3, "clip_norm": 0.4, "ema": 0.5},
@@ -564,7 +563,7 @@ def test_pretraining_without_a_file_of_settings():
     assert settings.objective == "simbert"
     assert settings.data == (CorpusSource(files=("a.tsv",), fields=("1", "2")),)
     assert settings.stages == (TrainingStage(steps=10_000, length=64),)
-    settings = pretrain.read_settings("seq2seq", ["a.tsv"])
+    settings = pretrain.read_settings("unilm", ["a.tsv"])
     assert settings.data[0].fields == ("1", "2")
 
 

@@ -4,7 +4,6 @@ In this tier an import of one fails the test.
 """
 
 import argparse
-import importlib
 import json
 import sys
 import types
@@ -65,7 +64,6 @@ OTHERS = (
     ("evaluate", "SIM rows.tsv", "scipy"),
     ("evaluate", "SIM rows.tsv", "sklearn"),
     ("evaluate", "SIM rows.tsv -o out", "matplotlib"),
-    ("evaluate", "WRITER rows.tsv", "sacrebleu"),
     ("export", "SIM out", "tensorflow"),
     ("export", "SIM out --format openvino --int8", "nncf"),
     ("export", "SIM out --generator", "openvino"),
@@ -132,13 +130,6 @@ def here(tmp_path, monkeypatch):
     # Those of this table, none of which is imported.
     for name in {library for names in extras.NEEDS.values() for library in names}:
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    sources = importlib.import_module("roformer_keras.verbs.sources")
-    monkeypatch.setattr(
-        sources,
-        "class_of",
-        lambda source: "RoFormerSeq2Seq" if source == "WRITER" else "RoFormerSim",
-    )
-    (tmp_path / "WRITER").mkdir()
 
 
 def test_a_missing_library_is_named_first(here, monkeypatch, capsys):

@@ -162,11 +162,6 @@ def test_pair_encoder():
     assert item.starts[1].tolist() == [True, False]
     for empty in (("今天", ""), ("\u200b", "今天")):
         assert PairEncoder(TOKENIZER, 7, whole_word=True)(empty) == []
-    # Whole or not at all.
-    encode = PairEncoder(TOKENIZER, 6, cuts=False)
-    (item,) = encode(("今天气不", "天"))
-    assert [spell(ids) for ids in item.ids] == ["今天气不", "天"]
-    assert encode(("今天气不错", "天")) == encode(("天", "今天气不错")) == []
 
 
 def test_labels_and_texts_of_a_teacher():
@@ -294,9 +289,7 @@ def test_every_item_comes_once_an_epoch(tmp_path, size):
     assert spelled(EpochItems(corpus).batch(0, count)) == spelled(corpus)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"packed": 31, "separator": SEP}, {"by_length": True}]
-)
+@pytest.mark.parametrize("options", [{}, {"packed": 31, "separator": SEP}])
 def test_a_batch_follows_from_its_number(tmp_path, options):
     """So any batch can be the first of a resumed training."""
     corpus = tokenize(tmp_path, documents(), DocumentEncoder(TOKENIZER, 40, True))
@@ -335,21 +328,6 @@ def test_documents_that_fill_no_item_are_one(tmp_path):
     examples = EpochItems(corpus, packed=100, separator=SEP)
     assert len(examples) == 1
     assert spelled(examples.batch(0, 2)) == ["今天[SEP]北京[SEP]"] * 2
-
-
-def test_items_of_a_batch_have_similar_lengths(tmp_path):
-    corpus = tokenize(tmp_path, documents(260), DocumentEncoder(TOKENIZER, 300))
-    examples = EpochItems(corpus, [5], by_length=True)
-    batches = [examples.batch(number, 4) for number in range(65)]
-    assert sorted(i for b in batches for i in spelled(b)) == sorted(spelled(corpus))
-    lengths = np.array([[len(item.ids[0]) for item in batch] for batch in batches])
-    shuffled = np.array([len(i.ids[0]) for i in EpochItems(corpus, [5]).batch(0, 260)])
-    assert (
-        np.ptp(lengths, axis=1).mean() < np.ptp(shuffled.reshape(65, 4), 1).mean() / 4
-    )
-    # Batches come in no order of length, and the next epoch has others.
-    assert 16 < (np.diff(lengths.mean(1)) < 0).sum() < 48
-    assert spelled(examples.batch(65, 4)) not in map(spelled, batches)
 
 
 def test_sorted_batches_are_all_rows():

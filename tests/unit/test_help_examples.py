@@ -26,7 +26,6 @@ ENDS = (
     "import of keras halted",
     "needs ray, which cannot be imported (import of ray halted",
     "bert4keras is not installed",
-    "run/preset is not the preset folder of a RoFormerSeq2Seq",
 )
 POEM = ["床前明月光，疑是地上霜。", "举头望明月，低头思故乡。"]
 REVIEWS = ["好极了\t1", "太差了\t0"] * 8

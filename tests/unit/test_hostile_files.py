@@ -54,16 +54,12 @@ def test_names_to_download(tmp_path, monkeypatch, capsys):
     assert unrefused_rows(rows, tmp_path, monkeypatch, capsys) == []
 
 
-def test_presets_of_tasks_and_of_encoder_decoders(tmp_path):
+def test_presets_of_tasks(tmp_path):
     wrong = []
-    for kind in ("task", "pair"):
-        tasks.read(
-            write_folder(tmp_path / kind, tasks.files(kind, tmp_path / "p" / kind))
-        )
-    for number, (kind, edit, code, message) in enumerate(tasks.CASES):
-        folder = write_folder(
-            tmp_path / str(number), tasks.files(kind, tmp_path / "p" / kind)
-        )
+    files = tasks.files(tmp_path / "p" / "task")
+    tasks.read(write_folder(tmp_path / "task", files))
+    for number, (edit, code, message) in enumerate(tasks.CASES):
+        folder = write_folder(tmp_path / str(number), files)
         edit(folder)
         try:
             tasks.read(folder)

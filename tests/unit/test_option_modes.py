@@ -91,7 +91,7 @@ ALWAYS = {
     "teacher optimizer dtype seed log_every save_every average_checkpoints",
     CorpusSource: "files fields format header encoding holdout",
     OptimizerSettings: "name beta_1 beta_2 epsilon weight_decay clip_norm ema",
-    TrainingStage: "steps length batch_size learning_rate schedule warmup accumulation",
+    TrainingStage: "steps length batch_size learning_rate schedule accumulation",
 }
 
 

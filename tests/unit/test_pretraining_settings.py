@@ -109,7 +109,7 @@ WRONG = [
     (TOML.replace("lamb", "sgd") + STAGE, "'adamw', 'lamb'.*'sgd'"),
     (TOML.replace("0.999", "1.0") + STAGE, "ema .* [0, 1)"),
     (TOML.replace("0.05", "1") + STAGE, "holdout"),
-    (TOML.replace('"mlm"', '"bert"') + STAGE, "'seq2seq', got 'bert'"),
+    (TOML.replace('"mlm"', '"bert"') + STAGE, "'cosent', got 'bert'"),
     ("log_every=7\n" + WHOLE, "save_every must be a multiple"),
     ('teacher="x"\n' + WHOLE, "needs a teacher"),
     ("packed=true\n" + TOML.replace("mlm", "cosent") + STAGE, "packed"),

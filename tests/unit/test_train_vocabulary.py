@@ -1,12 +1,18 @@
 """A vocabulary of characters: which are in it, in which order, and what it covers."""
 
+import itertools
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.text.train_vocabulary import build_vocabulary
+from roformer_keras.text.train_vocabulary import (
+    build_subword_vocabulary,
+    build_vocabulary,
+)
 
 
 def characters_of(*records, **options):
@@ -77,3 +83,68 @@ def test_errors():
             build_vocabulary(records)
     with pytest.raises(SourceError, match="occurs 3 times, got 2 characters, the most"):
         build_vocabulary([("今今天",)], min_count=3)
+
+
+# === Parts of words ===
+
+
+def test_a_vocabulary_of_parts_of_words():
+    texts = [("lower lower lowest",), ("newer newer wider Über",), ("new Q.",)]
+    tokens, facts = build_subword_vocabulary(
+        texts, max_size=140, min_count=1, lower_case=False
+    )
+    assert len(tokens) == len(set(tokens)) <= 140
+    assert facts["coverage"] == 1
+    # "e" and "r" come together six times, and then "w" before them four times: nothing
+    # does more often.
+    start = tokens.index("##er")
+    assert tokens[start + 1] == "##wer"
+    assert {"lower", "newer"} <= set(tokens[start:])
+    tokenizer = RoFormerTokenizer(tokens, lower_case=False)
+    assert tokenizer.tokenize("lower wider")[1] == "lower"
+    text = "newest Über Qow."
+    assert tokenizer.unk_id not in tokenizer.encode(text)[0]
+    assert tokenizer.decode(tokenizer.encode(text)[0]) == text
+    # The order of the texts makes no difference.
+    again, _ = build_subword_vocabulary(
+        texts[::-1], max_size=140, min_count=1, lower_case=False
+    )
+    assert again == tokens
+    lower, _ = build_subword_vocabulary(texts, max_size=140)
+    assert "Ü" not in lower and "u" in lower
+    # What is too rare is left out, and the words that have it.
+    rare, _ = build_subword_vocabulary(texts, max_size=140, min_count=2)
+    assert "q" not in rare
+
+
+def test_merges_are_those_of_a_plain_count():
+    """Against counting all pairs anew for each merge."""
+    generator = np.random.default_rng(0)
+    words = {
+        "".join(generator.choice(list("abc"), generator.integers(1, 7))): int(count)
+        for count in generator.integers(1, 20, 60)
+    }
+    text = " ".join(word for word, count in words.items() for _ in range(count))
+    tokens, _ = build_subword_vocabulary([(text,)], max_size=150)
+    spelt = {w: [w[0], *(f"##{c}" for c in w[1:])] for w in words}
+    expected = []
+    while len(expected) < 150 - 106 - 6:
+        counts = {}
+        for word, parts in spelt.items():
+            for pair in itertools.pairwise(parts):
+                counts[pair] = counts.get(pair, 0) + words[word]
+        best = min(counts, key=lambda pair: (-counts[pair], pair), default=None)
+        if best is None or counts[best] < 2:
+            break
+        merged = best[0] + best[1][2:]
+        for word, parts in spelt.items():
+            joined = []
+            for part in parts:
+                joined.append(part)
+                is_free = len(joined) > 1 and tuple(joined[-2:]) == best
+                if is_free:
+                    joined[-2:] = [merged]
+            spelt[word] = joined
+        if merged not in expected:
+            expected.append(merged)
+    assert tokens[106 + 6 :] == expected

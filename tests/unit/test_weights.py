@@ -2,7 +2,7 @@
 
 from common import CHECKPOINTS, zipped_json
 from sources import tensors_of
-from weight_cases import CONFIGS, SEQ2SEQ_CONFIGS
+from weight_cases import CONFIGS
 
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.weights import (
@@ -16,7 +16,7 @@ from roformer_keras.conversion.weights import (
 
 
 def test_no_two_weights_share_a_name_or_a_place():
-    for config in [*CONFIGS.values(), *SEQ2SEQ_CONFIGS.values()]:
+    for config in CONFIGS.values():
         rows = weight_table(config)
         for key in (
             lambda row: row.name,
@@ -50,7 +50,6 @@ def test_heads_are_chosen_by_class_and_configuration():
     assert model_heads("RoFormerBackbone", config) == ("pooler", "nsp")
     assert model_heads("RoFormerMaskedLM", config) == ("pooler", "nsp", "mlm")
     assert model_heads("RoFormerTextClassifier", CONFIGS["v1"]) == ()
-    assert model_heads("RoFormerSeq2Seq", SEQ2SEQ_CONFIGS["rotary"]) == ()
 
 
 def test_the_head_of_a_task_is_named_by_its_variables():

@@ -110,7 +110,7 @@ def _load_model(folder: Path):
         expect(max(ids) < model.config.vocabulary_size, "ids are in the table", ids)
 
 
-_CLASSES = ("RoFormerBackbone", "RoFormerMaskedLM", "RoFormerSeq2Seq")
+_CLASSES = ("RoFormerBackbone", "RoFormerMaskedLM")
 
 
 def _from_config(folder: Path):
@@ -184,7 +184,6 @@ TARGETS = {
         **_MADE,
     ),
     **_both("preset-task", _presets(*seeds.TASKS), checksums=False, **_MADE),
-    **_both("preset-seq2seq", _presets("RoFormerSeq2Seq"), checksums=False, **_MADE),
     "load-model": Target(_presets(), _load_model, **_MODELS),
     # `keras.models.load_model` is Keras's: so are the classes of its errors.
     "from-config": Target(

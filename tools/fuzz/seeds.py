@@ -157,17 +157,6 @@ class Maker:
         for name, options in TASKS.items():
             task = getattr(package, name).from_preset(SMALL, **options)
             task.save_to_preset(target / name)
-        tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "天", "地", "玄", "黄"]
-        config = package.Seq2SeqConfig(
-            vocabulary_size=len(tokens),
-            num_layers=1,
-            num_heads=2,
-            hidden_dim=8,
-            intermediate_dim=12,
-        )
-        seq2seq = package.RoFormerSeq2Seq(config)
-        seq2seq.tokenizer = package.RoFormerTokenizer(tokens)
-        seq2seq.save_to_preset(target / "RoFormerSeq2Seq")
         for name in ("lm.keras", "lm.weights.h5", "lm.safetensors", "half.safetensors"):
             dtype = "float16" if name.startswith("half") else "float32"
             package.convert(SMALL, target / name, dtype=dtype, verbose=0)

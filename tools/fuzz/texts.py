@@ -10,7 +10,7 @@ import lzma
 import random
 from pathlib import Path
 
-from roformer_keras.config import RoFormerConfig, Seq2SeqConfig
+from roformer_keras.config import RoFormerConfig
 from roformer_keras.data.corpus import CorpusSource, read_corpus
 from roformer_keras.data.encoders import DocumentEncoder
 from roformer_keras.data.files import read_table
@@ -77,13 +77,6 @@ def _configs(_):
         attention_type="rotary_performer", layer_norm_cond_size=4, rotary_base=500.0
     )
     return seeds.json_files("config.json", config.to_dict(), special.to_dict())
-
-
-def _seq2seq_configs(_):
-    config = Seq2SeqConfig(
-        vocabulary_size=9, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=8
-    )
-    return seeds.json_files("config.json", config.to_dict())
 
 
 # === Vocabularies ===
@@ -372,9 +365,6 @@ TARGETS = {
     ),
     "own-config": Target(
         _configs, _round_trip(lambda x: RoFormerConfig.from_dict(_json_in(x)))
-    ),
-    "seq2seq-config": Target(
-        _seq2seq_configs, _round_trip(lambda x: Seq2SeqConfig.from_dict(_json_in(x)))
     ),
     "settings-pretrain": Target(
         lambda _: seeds.pretrainings(),

@@ -5,41 +5,45 @@
 
 Table 1 in arXiv:2104.09864, at another size. Two encoder-decoders differ only in
 positions; those of a seed start with equal weights and get equal batches. The
-configuration is one of `pretrain seq2seq` without data and seed, with one stage and a
-table `comparison` (see `Settings`).
+configuration is described by `Settings`.
 
-Each training is a run of `roformer_keras.pretrain` in KIND-SEED/, which resumes. Its
-written.json has the translations. curves.csv has losses, and BLEU of validation texts
-by greedy search; runs.csv the figures at the end.
+KIND-SEED/ has the written.json of a training, with its translations. curves.csv has
+losses, and BLEU of validation texts by greedy search; runs.csv the figures at the end.
+BLEU needs sacrebleu.
 """
 
 import dataclasses
+import importlib.util
 import random
 import statistics
-import sys
+import tempfile
 import time
 from pathlib import Path
 
 import keras
+import numpy as np
+from tqdm import tqdm
 
 from roformer_keras import checks
 from roformer_keras.checks import read_toml
 from roformer_keras.data.corpus import CorpusSource, read_corpus
 from roformer_keras.data.files import read_lines
-from roformer_keras.errors import SourceError, errors_at
-from roformer_keras.models import RoFormerSeq2Seq, Seq2SeqConfig
+from roformer_keras.errors import ConfigurationError, SourceError, errors_at
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import (
     build_subword_vocabulary,
     build_vocabulary,
 )
-from roformer_keras.training.bleu import corpus_bleu, load_sacrebleu, make_metric
-from roformer_keras.training.folder import LOG
-from roformer_keras.training.log import read_log
-from roformer_keras.training.pretrain import fields_of_fresh_model, pretrain
-from roformer_keras.training.pretraining_settings import PretrainingSettings
+from roformer_keras.training.averaging import LastCheckpoints
 from tools.experiments.harness import Experiment, spread
-from tools.tables import markdown, read_rows, write_json, write_rows, write_text
+from tools.experiments.translation.learning import (
+    InverseSquareRoot,
+    LabelSmoothing,
+    Pairs,
+)
+from tools.experiments.translation.model import Translator
+from tools.experiments.translation.writing import Writer
+from tools.tables import markdown, write_json, write_text
 
 # name -> label, color, line
 KINDS = {
@@ -47,12 +51,10 @@ KINDS = {
     "rotary": ("RoFormer", "C0", "-"),
 }
 PARTS = ("train", "valid", "test")
-# Fields of the configuration that the experiment reads itself.
-OWN_FIELDS = ("subwords", "min_count", "max_vocabulary", "evaluate_every")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(checks.Settings):
+class Texts(checks.Settings):
     """The texts, and how translations are written and scored.
 
     Args:
@@ -82,6 +84,40 @@ class Settings(checks.Settings):
     max_length: int = 64
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(checks.Settings):
+    """A configuration.
+
+    Args:
+        texts: fields of `Texts`.
+        model: sizes of a `Translator`.
+        subwords, lower_case, min_count, max_vocabulary: of the vocabulary.
+        steps, batch_size: updates, and pairs of each.
+        length: tokens of a text; pairs with a longer one are left out.
+        learning_rate, warmup: of `InverseSquareRoot`.
+        label_smoothing: share of `LabelSmoothing`.
+        evaluate_every: updates from one evaluation to the next.
+        save_every, average_checkpoints: the final weights are the mean of this many
+            checkpoints, the last ones.
+    """
+
+    texts: dict
+    model: dict
+    steps: int
+    batch_size: int
+    length: int
+    learning_rate: float
+    warmup: int = 400
+    label_smoothing: float = 0.1
+    subwords: bool = False
+    lower_case: bool = True
+    min_count: int = 5
+    max_vocabulary: int | None = None
+    evaluate_every: int = 400
+    save_every: int = 100
+    average_checkpoints: int = 5
+
+
 class Translation(Experiment):
     tables = ("curves.csv", "runs.csv")
     key = "kind"
@@ -99,15 +135,12 @@ class Translation(Experiment):
 
     def __init__(self, options):
         super().__init__(options)
-        self.fields = read_toml(options.config)
+        if importlib.util.find_spec("sacrebleu") is None:
+            raise ConfigurationError("BLEU needs sacrebleu; run: pip install sacrebleu")
+        self.settings = read_toml(options.config)
         with errors_at(options.config):
-            self.texts = Settings.from_dict(self.fields.pop("comparison"))
-        make_metric(self.texts.tokenize)
-        self.settings = {
-            "comparison": dataclasses.asdict(self.texts),
-            "training": self.fields,
-        }
-        self.writers = {}
+            self.training = Settings.from_dict(self.settings)
+            self.texts = Texts.from_dict(self.training.texts)
         data = options.data or options.config.parent / self.texts.folder
         if not all(self.path_of(part).exists() for part in PARTS):
             parts = read_files if self.texts.train else read_table_parts
@@ -115,22 +148,6 @@ class Translation(Experiment):
 
     def path_of(self, part):
         return self.folder / f"{part}.tsv"
-
-    def make_settings(self, kind, seed):
-        """The settings of a training; its vocabulary is next to its pairs."""
-        fields = {k: v for k, v in self.fields.items() if k not in OWN_FIELDS}
-        pairs = [{"files": [str(self.path_of("train"))], "fields": ["1", "2"]}]
-        model = {**self.fields.get("model", {}), "position_embedding": kind}
-        return PretrainingSettings.from_dict(
-            {
-                **fields,
-                "objective": "seq2seq",
-                "data": pairs,
-                "vocabulary": str(self.folder / "vocab.txt"),
-                "model": model,
-                "seed": seed,
-            }
-        )
 
     def prepare(self):
         for part in PARTS:
@@ -140,20 +157,16 @@ class Translation(Experiment):
                     for pair in self.parts[part]
                 )
                 write_text(self.path_of(part), "".join(f"{row}\n" for row in rows))
-        vocabulary = self.folder / "vocab.txt"
+        vocabulary, training = self.folder / "vocab.txt", self.training
         if not vocabulary.exists():
-            is_subwords = self.fields.get("subwords", False)
-            build = build_subword_vocabulary if is_subwords else build_vocabulary
-            lower_case = self.fields.get("lower_case", True)
-            tokens, metadata = build(
+            build = build_subword_vocabulary if training.subwords else build_vocabulary
+            tokens, _ = build(
                 self.read_pairs("train"),
-                min_count=self.fields.get("min_count", 5),
-                max_size=self.fields.get("max_vocabulary"),
-                lower_case=lower_case,
+                min_count=training.min_count,
+                max_size=training.max_vocabulary,
+                lower_case=training.lower_case,
             )
-            coverage = metadata["coverage"]
-            print(f"vocabulary: {len(tokens)} tokens, {coverage:.4%} of characters")
-            tokenizer = RoFormerTokenizer(tokens, lower_case=lower_case)
+            tokenizer = RoFormerTokenizer(tokens, lower_case=training.lower_case)
             tokenizer.save_vocabulary(vocabulary)
 
     def read_pairs(self, part):
@@ -161,45 +174,81 @@ class Translation(Experiment):
             return [tuple(line.rstrip("\n").split("\t")) for line in file]
 
     def train(self, kind, seed):
-        folder = self.folder / f"{kind}-{seed}"
-        settings = self.make_settings(kind, seed)
-        if kind not in self.writers:
-            # One for all seeds: its programs take longer to compile than to run.
-            self.writers[kind] = make_writer(settings)
-        writer = self.writers[kind]
-        validation = Validation(
-            writer, self.read_pairs("valid"), self.texts, settings, folder / "curve.csv"
+        tokenizer = RoFormerTokenizer(
+            self.folder / "vocab.txt", lower_case=self.training.lower_case
         )
-        validation.every = self.fields.get("evaluate_every", validation.stage.steps)
-        start = time.perf_counter()
-        model = pretrain(
-            settings, folder, callbacks=[validation], verbose=sys.stderr.isatty()
-        )
+        model = make_model(tokenizer, kind, self.training, seed)
+        writer, start = Writer(model), time.perf_counter()
+        curve = self.fit(model, writer, f"{kind}, seed {seed}", seed)
         seconds = time.perf_counter() - start
         sources, references = zip(*self.read_pairs("test"), strict=True)
-        copy_weights(model, writer)
-        written = writer.generate(
-            list(sources),
-            method="beam",
+        written = writer.write(
+            sources,
             num_beams=self.texts.num_beams,
             length_penalty=self.texts.length_penalty,
             max_length=self.texts.max_length,
-            batch_size=128,
-            verbose=0,
         )
+        folder = self.folder / f"{kind}-{seed}"
+        folder.mkdir(exist_ok=True)
         rows = list(zip(sources, written, references, strict=True))
         write_json(folder / "written.json", rows)
-        speeds = [row["tokens_per_second"] for row in read_log(folder / LOG)]
-        run, curve = {"kind": kind, "seed": seed}, read_rows(folder / "curve.csv")
+        run = {"kind": kind, "seed": seed}
         figures = {
             "parameters": model.count_params(),
-            "test_bleu": corpus_bleu(written, references, self.texts.tokenize).score,
+            "test_bleu": self.bleu(written, references),
             "valid_loss": curve[-1]["valid_loss"],
             "valid_bleu": curve[-1]["valid_bleu"],
-            "tokens_per_second": statistics.median(float(x) for x in speeds if x),
+            "tokens_per_second": statistics.median(
+                row.pop("tokens_per_second") for row in curve
+            ),
             "training_seconds": seconds,
         }
         return [[{**run, **row} for row in curve], [{**run, **figures}]]
+
+    def fit(self, model, writer, title, seed):
+        """Trains to the mean of the last checkpoints; rows of losses and BLEU."""
+        training = self.training
+        pairs = Pairs(model.tokenizer, self.read_pairs("train"), training.length)
+        batches = pairs.endless(training.batch_size, seed)
+        curve, tokens, seconds = [], 0, 0.0
+        with tempfile.TemporaryDirectory() as folder:
+            checkpoints = LastCheckpoints(Path(folder), training.average_checkpoints)
+            for update in tqdm(range(1, training.steps + 1), title, unit=" updates"):
+                batch, start = next(batches), time.perf_counter()
+                loss = model.train_on_batch(*batch)
+                seconds += time.perf_counter() - start
+                tokens += sum(np.count_nonzero(ids) for ids in batch[0].values())
+                is_last = update == training.steps
+                if update % training.save_every == 0 or is_last:
+                    checkpoints.add(update, model.trainable_variables)
+                if update % training.evaluate_every == 0 or is_last:
+                    row = {"update": update, "train_loss": float(loss)}
+                    curve.append({**row, **self.evaluate(model, writer)})
+                    curve[-1]["tokens_per_second"] = tokens / seconds
+                    tokens, seconds = 0, 0.0
+            checkpoints.assign_mean(model.trainable_variables)
+        return curve
+
+    def evaluate(self, model, writer):
+        """Loss of validation texts that are short enough for training, and BLEU."""
+        texts, training = self.read_pairs("valid"), self.training
+        model.reset_metrics()
+        batches = Pairs(model.tokenizer, texts, training.length).batches(
+            training.batch_size
+        )
+        for number in range(len(batches)):
+            loss = model.test_on_batch(*batches[number])
+        model.reset_metrics()
+        sources, targets = zip(*texts, strict=True)
+        written = writer.write(sources, max_length=self.texts.max_length)
+        return {"valid_loss": float(loss), "valid_bleu": self.bleu(written, targets)}
+
+    def bleu(self, written, expected):
+        import sacrebleu
+
+        return sacrebleu.corpus_bleu(
+            written, [expected], tokenize=self.texts.tokenize
+        ).score
 
     def summarize(self, rows, runs):
         scores = {}
@@ -225,73 +274,26 @@ class Translation(Experiment):
             table.append([label, *scores, f"{loss:.3f}", f"{speed:,.0f}"])
         difference = summary["rotary"]["mean"] - summary["sinusoidal"]["mean"]
         columns = ["positions", *seeds, "mean", "range", "validation loss", "tokens/s"]
-        texts = self.texts
         return (
             f"{markdown(columns, table)}\n\n"
-            f"BLEU of the test (sacrebleu {load_sacrebleu().__version__}, "
-            f'tokenize="{texts.tokenize}"), {texts.num_beams} beams, length penalty '
-            f"{texts.length_penalty}, {runs[0]['parameters']:,} parameters. RoFormer "
-            f"differs by {difference:+.2f} in the mean."
+            f'BLEU of the test (sacrebleu, tokenize="{self.texts.tokenize}"), '
+            f"{self.texts.num_beams} beams, length penalty "
+            f"{self.texts.length_penalty}, {runs[0]['parameters']:,} parameters. "
+            f"RoFormer differs by {difference:+.2f} in the mean."
         )
 
 
-def make_writer(settings):
-    """A model with the structure of a training, which writes with its weights."""
-    tokenizer = RoFormerTokenizer(settings.vocabulary, lower_case=settings.lower_case)
-    model = RoFormerSeq2Seq(
-        Seq2SeqConfig.from_dict(fields_of_fresh_model(settings, tokenizer))
+def make_model(tokenizer, kind, training, seed):
+    """A compiled `Translator`; kinds of a seed start with equal weights."""
+    keras.utils.set_random_seed(seed)
+    model = Translator(tokenizer, kind, **training.model)
+    rate = InverseSquareRoot(training.learning_rate, training.warmup)
+    model.compile(
+        keras.optimizers.Adam(rate, beta_2=0.98, epsilon=1e-9),
+        LabelSmoothing(training.label_smoothing),
+        jit_compile=False,
     )
-    model.tokenizer = tokenizer
-    model.compile()
     return model
-
-
-def copy_weights(model, writer):
-    """Gives a writer the weights of a model."""
-    pairs = zip(writer.trainable_variables, model.trainable_variables, strict=True)
-    for own, other in pairs:
-        if own.path != other.path:
-            raise AssertionError(f"{own.path} is not {other.path}")
-        own.assign(other)
-
-
-class Validation(keras.callbacks.Callback):
-    """Writes loss, of texts short enough for training, and BLEU to a table."""
-
-    def __init__(self, writer, pairs, texts, settings, path):
-        super().__init__()
-        self.writer, self.pairs, self.texts, self.path = writer, pairs, texts, path
-        (self.stage,) = settings.stages
-        self.log_every = settings.log_every
-        self.every = self.stage.steps
-        encode = writer.tokenizer.encode
-        short = [
-            pair
-            for pair in pairs
-            if all(len(encode(text)[0]) <= self.stage.length for text in pair)
-        ]
-        self.sides = [list(side) for side in zip(*short, strict=True)]
-
-    def on_epoch_end(self, epoch, logs=None):
-        update = min((epoch + 1) * self.log_every, self.stage.steps)
-        if update % self.every and update < self.stage.steps:
-            return
-        copy_weights(self.model, self.writer)
-        sources, targets = zip(*self.pairs, strict=True)
-        written = self.writer.generate(
-            list(sources), method="greedy", max_length=self.texts.max_length, verbose=0
-        )
-        row = {
-            "update": update,
-            "train_loss": logs["loss"],
-            "valid_loss": self.writer.evaluate(
-                *self.sides, max_length=self.stage.length, verbose=0
-            ),
-            "valid_bleu": corpus_bleu(written, targets, self.texts.tokenize).score,
-        }
-        # A resumed training repeats the updates after its saved state.
-        rows = [other for other in read_rows(self.path) if other["update"] < update]
-        write_rows(self.path, [*rows, row])
 
 
 def read_files(texts, folder):
@@ -329,7 +331,3 @@ def read_table_parts(texts, folder):
         "valid": held_out[:count],
         "test": held_out[count:][: texts.test_pairs],
     }
-
-
-if __name__ == "__main__":
-    sys.exit(Translation.main())
