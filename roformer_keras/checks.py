@@ -94,7 +94,9 @@ def check_choice(name: str, value, choices: Iterable[str | None]) -> None:
     # An array is compared by element.
     if not isinstance(value, str | None) or value not in choices:
         raise ConfigurationError(
-            f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r:.200}"
+            f"{name} must be one of {', '.join(map(repr, choices))}, got "
+            f"{value!r:.200}",
+            hint=(isinstance(value, str) and explain_withdrawn(value)) or None,
         )
 
 

@@ -15,6 +15,9 @@ WITHDRAWN = {
     "--num-replicas": "start a container for each process, and a proxy before them",
     "--data": "docs/fine-tuning/recipes has a file for --config for each task",
     "--recipe": "docs/fine-tuning/recipes has a file for --config for each task",
+    "c3": "python -m tools.clue_choices, in a clone, writes JSON lines of CLUE's files",
+    "chid": "python -m tools.clue_choices, in a clone, writes JSON lines of CLUE's "
+    "files",
     "BatchConcat": "use keras.ops.concatenate along axis 0",
     "BatchSplit": "slice a batch, as in x[: keras.ops.shape(x)[0] // 2]",
     "MaximumEntropyMarkovModel": "use ConditionalRandomField",

@@ -36,8 +36,6 @@ FileFormat = Literal[
     "parquet",
     "arrow",
     "squad",
-    "c3",
-    "chid",
 ]
 # Whether the first row of a table names its columns.
 FileHeader = Literal["first", "none"]

@@ -47,13 +47,12 @@ def run(
     loaded = command.verb.load_source()
     tuned = loaded.tuned
     if text is None:
-        rows = tuned.read_rows(file, **command.layout)
+        inputs = tuned.read_rows(file, **command.layout)
     else:
         typed = enumerate(map(tuned.read_row, text), start=1)
-        rows = [(f"text {at}", row, {}) for at, row in typed]
-    inputs, extras = [row[:2] for row in rows], [row[2] for row in rows]
+        inputs = [(f"text {at}", row) for at, row in typed]
     verb = command.verb.use(loaded)
     check_inputs(inputs, verb.check)
     # All have as many texts.
     tuned.check_rows([row for _, row in inputs])
-    command.run(inputs, extras=extras, loaded=verb, endings=(".jsonl",))
+    command.run(inputs, loaded=verb, endings=(".jsonl",))

@@ -137,7 +137,6 @@ def answer_lines(
     rows: Sequence[tuple],
     answers: Mapping[str, Sequence],
     style: str = "json",
-    extras: Sequence[Mapping] = (),
     names: Sequence[str] = (),
 ) -> list[str]:
     """Lines that show rows of texts with their answers.
@@ -147,7 +146,6 @@ def answer_lines(
         answers: columns of answers, as a `LoadedVerb` gives them.
         style: as `output_style` gives it; `json` for any answers, the others for
             numbers or lists of texts with scores.
-        extras: what is shown between the texts of a row and its answers.
         names: of the texts of a row; if empty, those of a file without a header.
     """
     lines = []
@@ -155,9 +153,7 @@ def answer_lines(
         values = {name: column[at] for name, column in answers.items()}
         if style == "json":
             texts = dict(zip(names or files.row_names(row), row, strict=True))
-            lines.append(
-                json_line({**texts, **(extras[at] if extras else {}), **values})
-            )
+            lines.append(json_line({**texts, **values}))
             continue
         (value,) = values.values()
         if style == "plain":

@@ -102,7 +102,6 @@ class VerbCommand:
         inputs: Sequence[tuple],
         *,
         style: str | None = None,
-        extras: Sequence[Mapping] = (),
         lines: Callable | None = None,
         loaded: Any = None,
         convert: Callable | None = None,
@@ -114,7 +113,6 @@ class VerbCommand:
         Args:
             inputs: pairs of where a row comes from, and the texts of the row.
             style: as in `answer_lines`.
-            extras: what names each row besides its texts.
             lines: function from rows, answers and `Job` to lines, in place of
                 `answer_lines`; or to bytes, for a file of another kind.
             loaded: the loaded verb, if it is known to answer the inputs.
@@ -126,7 +124,7 @@ class VerbCommand:
         check_ending(self._output, *endings)
         style = style or output_style(self._output)
         rows, count, window = [row for _, row in inputs], len(inputs), self.verb.window
-        metadata = self._metadata(rows, extras)
+        metadata = self._metadata(rows)
         seed = getattr(self.verb, "seed", None)
         with open_job(
             self._output, metadata, seed, self.overwrite, convert, folder
@@ -150,16 +148,14 @@ class VerbCommand:
                             written = lines(batch, answers, job)
                         else:
                             names = self.verb.fields
-                            written = answer_lines(
-                                batch, answers, style, extras[part], names
-                            )
+                            written = answer_lines(batch, answers, style, names)
                         job.write(written, len(batch))
                         bar.update(len(batch))
                 interrupts.check()
         if self._output != "-":
             print(self._output)
 
-    def _metadata(self, rows, extras):
+    def _metadata(self, rows):
         """Settings that distinguish this job from others on the same inputs."""
         verb = self.verb
         files = {"config": verb.config, "vocabulary": verb.vocabulary}
@@ -176,8 +172,7 @@ class VerbCommand:
             name: fingerprints([file] if file else []) for name, file in files.items()
         }
         stamps["source"] = fingerprints(checkpoint_files(verb.source))
-        texts = [rows, extras] if any(extras) else rows
-        return run_metadata(settings, {**stamps, "texts": digest(texts)})
+        return run_metadata(settings, {**stamps, "texts": digest(rows)})
 
     # === On Ray ===
 

@@ -11,8 +11,6 @@ The extension, or `format`, says what a file is; `.gz` or `.xz` after it is unpa
 .parquet, .arrow, .ipc, .feather, and folders of `datasets.Dataset.save_to_disk`:
                 a row a row; fields are columns, as the keys of .jsonl; see `arrow`
 format "squad"  a question a row, in one nested JSON object; see `squad`
-format "c3", "chid"
-                a question with choices a row; see `choices`
 any other       a corpus has a text a line; labelled texts are in .txt, with tabs
                 between
 
@@ -58,21 +56,18 @@ _TAGGED = (".bio", ".conll")
 _OTHER_NAMES = {".ndjson": ".jsonl"}
 _OBJECTS = (".jsonl", ".json")
 # Files whose fields have names in each row.
-_KEYED = (*_OBJECTS, ".parquet", ".arrow", ".squad", *choices.FIELDS)
+_KEYED = (*_OBJECTS, ".parquet", ".arrow", ".squad")
 # Files that have rows and no lines.
-_ROWS = (".json", ".xlsx", ".parquet", ".arrow", ".squad", ".c3")
+_ROWS = (".json", ".xlsx", ".parquet", ".arrow", ".squad")
 _TEXT_HINT = Hint("name the texts with {fields}; leave rows without one out")
 # What `format`, `header` and `encoding` can be.
 FORMATS: tuple[str, ...] = typing.get_args(FileFormat)
 HEADERS: tuple[str, ...] = typing.get_args(FileHeader)
 ENCODINGS: tuple[str, ...] = typing.get_args(FileEncoding)
 # Formats that no extension says.
-_NAMED = ("squad", *(kind[1:] for kind in choices.FIELDS))
+_NAMED = ("squad",)
 # Files that have lines, but no texts in them.
-_NO_CORPUS = (
-    *(".zip", ".tar", ".bz2", ".zst", ".gz", ".xz", ".squad"),
-    *choices.FIELDS,
-)
+_NO_CORPUS = (".zip", ".tar", ".bz2", ".zst", ".gz", ".xz", ".squad")
 
 
 # === Labelled texts ===
@@ -107,23 +102,13 @@ def text_names(count: int, has_choices: bool = False) -> tuple[str, ...]:
         has_choices: bool. Whether the last one is a list of choices.
     """
     if has_choices:
-        return choices.FIELDS[".chid" if count == 2 else ".c3"][:-1]
+        return ("context", *["question"] * (count > 2), "choices")
     return ("text",) if count == 1 else ("first", "second", "third")[:count]
 
 
 def row_names(row: Sequence) -> tuple[str, ...]:
     """The names of the texts of a row that was read, as in `text_names`."""
     return text_names(len(row), not isinstance(row[-1], str))
-
-
-def data_files(path: str, format: str | None = None) -> list[str]:
-    """The files that are read for a path; arguments as in `read_table`."""
-    if format == "c3":
-        return choices.c3_files(path)
-    if format == "chid":
-        answers = choices.chid_answers(path)
-        return [path, answers] if os.path.exists(answers) else [path]
-    return arrow.data_files(path)
 
 
 def read_table(
@@ -182,13 +167,6 @@ def read_table(
     check_choice("encoding", encoding, ENCODINGS)
     if header is not None:
         check_choice("header", header, HEADERS)
-    if kind in choices.FIELDS:
-        if not has_choices:
-            raise SourceError(
-                f"{file_name(path)} has questions with choices, which are for the task "
-                "multiple-choice"
-            )
-        count = count if fields else len(choices.FIELDS[kind]) - 1
     _check_fields(fields, count, labelled)
     _check_kind(path, kind, groups)
     where = name_places(path, format)
@@ -480,6 +458,7 @@ def row_unit(path: str, format: str | None = None) -> str:
 
 def _kind(path, format=None):
     if format is not None:
+        check_choice("format", format, FORMATS)
         return f".{format}"
     if arrow.is_saved_dataset(path):
         return ".arrow"
@@ -493,13 +472,8 @@ def _kind(path, format=None):
 
 def _read_keys(path, kind, keys, encoding):
     """Line or row numbers and the values of some keys, or a SourceError."""
-    own_keys = {
-        ".squad": squad.read_questions,
-        ".c3": choices.read_c3,
-        ".chid": choices.read_chid,
-    }
     if kind in _OBJECTS:
         return read_objects(path, kind, keys, encoding)
-    if kind in own_keys:
-        return own_keys[kind](path, keys, encoding)
+    if kind == ".squad":
+        return squad.read_questions(path, keys, encoding)
     return arrow.read_columns(path, kind, keys)

@@ -14,7 +14,7 @@ from roformer_keras.io.json_file import check_unicode, parse_json, strict_json
 
 _LAYOUT = Hint(
     "a .json file is a list of objects; {format:'jsonl'} reads an object a line, and "
-    "'squad', 'c3' and 'chid' these data sets"
+    "'squad' SQuAD's files"
 )
 
 

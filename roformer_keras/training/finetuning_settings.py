@@ -17,7 +17,8 @@ from roformer_keras.checks import (
     option,
     source_path,
 )
-from roformer_keras.data.files import ENCODINGS, FORMATS, HEADERS, data_files
+from roformer_keras.data.arrow import data_files
+from roformer_keras.data.files import ENCODINGS, FORMATS, HEADERS
 from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.blob import Blob
@@ -239,7 +240,7 @@ class FinetuningSettings(Settings):
     def describe(self) -> dict:
         """Settings and files that identify a training, as `run_metadata` has them."""
         files: dict[str, Iterable] = {
-            name: data_files(path, self.format)
+            name: data_files(path)
             for name in ("train", "valid", "test")
             if (path := getattr(self, name)) is not None
         }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from roformer_keras.checks import check_choice, check_path
-from roformer_keras.data.choices import BLANK_NAME, parse_choices
+from roformer_keras.data.choices import parse_choices
 from roformer_keras.data.files import name_places, read_table, row_names
 from roformer_keras.data.lines import UTF_8
 from roformer_keras.data.tables import LABEL
@@ -57,10 +57,8 @@ class FinetunedTask:
         format: str | None = None,
         header: str | None = None,
         encoding: str = UTF_8,
-    ) -> list[tuple[str, tuple[Any, ...], dict[str, str]]]:
-        """Rows of a file to answer: the place of each, its texts, and what names it.
-
-        A row of CHID is named by its `blank`; others have an empty dict.
+    ) -> list[tuple[str, tuple[Any, ...]]]:
+        """Rows of a file to answer: the place of each, and its texts.
 
         Args:
             path: of a file as `read_table` takes it, or "-" for standard input.
@@ -82,7 +80,6 @@ class FinetunedTask:
         or_first = not fields
         if not fields and path != "-":
             fields = self.fields
-        columns = (BLANK_NAME,) if format == "chid" else ()
         table = read_table(
             path,
             count,
@@ -91,22 +88,13 @@ class FinetunedTask:
             may_be_empty=True,
             or_first=or_first,
             format=format,
-            groups=columns,
             has_choices=self.task.has_choices,
             has_tokens=self.task.has_tokens,
             header=header,
             encoding=encoding,
         )
         where = name_places(path, format)
-        groups = table.groups or [()] * len(table.texts)
-        return [
-            (
-                where(line),
-                row,
-                dict(zip(columns, [cell for _, cell in own], strict=True)),
-            )
-            for line, row, own in zip(table.lines, table.texts, groups, strict=True)
-        ]
+        return list(zip(map(where, table.lines), table.texts, strict=True))
 
     def read_row(self, texts: Sequence[str]) -> tuple[Any, ...]:
         """A row of texts as str; choices are a JSON list.
@@ -146,26 +134,18 @@ class FinetunedTask:
             )
         return counts
 
-    def answer(
-        self,
-        rows: list[tuple[Any, ...]],
-        named: Sequence[dict[str, str]] | None = None,
-        **options: Any,
-    ) -> list[dict]:
+    def answer(self, rows: list[tuple[Any, ...]], **options: Any) -> list[dict]:
         """Texts with their answers, as plain JSON types.
 
         Args:
             rows: texts of each.
-            named: what names each row, as `read_rows` returns it, to be shown with it.
             options: of `predict`.
         """
         names = row_names(rows[0])
         lines = self.task.files.to_json(rows, **options)
         return [
-            {**dict(zip(names, row, strict=True)), **own, **line}
-            for row, own, line in zip(
-                rows, named or [{}] * len(rows), lines, strict=True
-            )
+            {**dict(zip(names, row, strict=True)), **line}
+            for row, line in zip(rows, lines, strict=True)
         ]
 
     def evaluate(

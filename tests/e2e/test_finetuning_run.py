@@ -201,7 +201,7 @@ def test_a_file_becomes_a_model_that_serves(
     assert_same_weights(tuned.task, model)
     fields = changes.get("fields", ())
     rows = tuned.read_rows(path, fields[:-1])
-    answers = tuned.answer([row for _, row, _ in rows])
+    answers = tuned.answer([row for _, row in rows])
     assert len(answers) == report["valid"]["rows"] == len(rows)
     assert {*answers[0]} == answer
     json.dumps(answers)

@@ -104,7 +104,7 @@ def test_later_files_have_their_own_properties(name, run_of, tmp_path, monkeypat
                     read(path)
             fields = ("1", "2") if file == "a.tsv" else ("text", "label")
         check_texts(path, str(run), fields[:1])
-        rows = [row for _, row, _ in tuned.read_rows(path, fields[:1])]
+        rows = [row for _, row in tuned.read_rows(path, fields[:1])]
         assert rows == [(text,) for text, _ in ROWS], file
         if file == "a.txt" and wants_names:
             fields = ("1", "2")

@@ -13,6 +13,7 @@ from roformer_keras.tasks.evaluation import fit_baselines
 from roformer_keras.training.finetune import FinetuningRun, finetune_best
 from roformer_keras.training.log import read_log
 from roformer_keras.training.results import FinetunedTask, format_page, report_on
+from tools.clue_choices import read_c3
 
 pytestmark = [
     pytest.mark.slow,
@@ -65,14 +66,7 @@ def test_the_best_rate_is_kept(tmp_path):
 
 def prepared(name, folder):
     """A training that is about to begin, its report, and its model as it is served."""
-    # CLUE's own files.
-    formats = {"clue/chid": ("chid", ""), "clue/c3": ("c3", "?-")}
-    flags = {"epochs": 1, "batch_size": 4, "accumulation": 1}
-    if name in formats:
-        flags["format"], start = formats[name]
-        flags["train"] = str(folder / f"{start}train.json")
-        flags["valid"] = str(folder / f"{start}dev.json")
-    settings = settings_of(name, folder, **flags)
+    settings = settings_of(name, folder, epochs=1, batch_size=4, accumulation=1)
     run = FinetuningRun(settings, folder / "run")
     run.prepare()
     learned = fit_baselines(run.model, run.data.train.texts, run.data.train.labels)
@@ -108,36 +102,6 @@ def test_questions_of_cmrc(tmp_path):
         prepared("clue/cmrc2018", tmp_path)
 
 
-def test_blanks_of_chid(tmp_path):
-    idioms = [f"{first}心{second}意" for first in "一三" for second in "一二三四五"]
-    contexts = ["他#idiom000001#地学，不#idiom000002#。", "天气#idiom000003#。"]
-    line = json.dumps({"content": contexts, "candidates": idioms})
-    # One has no answer, and one has that of no choice.
-    answers = {"#idiom000001#": 0, "#idiom000002#": 10}
-    for name in ("train", "dev"):
-        (tmp_path / f"{name}.json").write_text(f"{line}\n{line}\n")
-        (tmp_path / f"{name}_answer.json").write_text(json.dumps(answers))
-    run, report, tuned = prepared("clue/chid", tmp_path)
-    assert report["rows"] == 2
-    assert [row["line"] for row in report["skipped"]] == [1, 1, 2, 2]
-    assert "from 0 to 9, or its text, got 10" in str(report["skipped"])
-    assert "the blank #idiom000003# must have an answer in" in str(report["skipped"])
-    assert report["baselines"]["most frequent place"]["accuracy"] == 1
-    for error in report["errors"]:
-        assert error["choices"] == idioms and "[MASK]" in error["context"]
-    # Every blank is answered under its name.
-    rows = tuned.read_rows(str(tmp_path / "dev.json"), format="chid")
-    answered = tuned.answer([row for _, row, _ in rows], [names for *_, names in rows])
-    blanks = [f"#idiom00000{number}#" for number in (1, 2, 3)]
-    assert [row["blank"] for row in answered] == 2 * blanks
-    assert all(row["choices"][row["label"]] == row["choice"] for row in answered)
-    # The answers are inputs of the training, too.
-    before = run.settings.describe()["inputs"]
-    (tmp_path / "train_answer.json").write_text(json.dumps({**answers, "x": 1}))
-    after = run.settings.describe()["inputs"]
-    assert [name for name in after if after[name] != before[name]] == ["train"]
-
-
 def test_questions_of_c3(tmp_path):
     def document(sentence, *questions):
         names = ("question", "choice", "answer")
@@ -152,16 +116,17 @@ def test_questions_of_c3(tmp_path):
         ),
     ]
     others = [document("今天天气不错。", ("天气？", ["不好", "不错"], "不错"))]
+    rows = [row for part in (dialogues, others) for row in read_c3(json.dumps(part))]
     for split in ("train", "dev"):
-        for part, content in (("d", dialogues), ("m", others)):
-            (tmp_path / f"{part}-{split}.json").write_text(json.dumps(content))
+        lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+        (tmp_path / f"{split}.jsonl").write_text(lines)
     _, report, tuned = prepared("clue/c3", tmp_path)
     assert report["rows"] == 3
     (skipped,) = report["skipped"]
-    assert skipped["row"] == 3 and "or its text, got '他'" in skipped["reason"]
+    assert skipped["line"] == 3 and "or its text, got '他'" in skipped["reason"]
     assert report["baselines"]["Jaccard of characters"]["accuracy"] == 1
     page = format_page({}, {"valid": report})
-    assert "row 3: a label must be the number of a choice" in page
+    assert "line 3: a label must be the number of a choice" in page
     # A file of another format is answered and measured.
     path = tmp_path / "x.csv"
     path.write_text(
@@ -169,7 +134,7 @@ def test_questions_of_c3(tmp_path):
         "她在北京工作。,她在哪里？,北京,上海,,北京\n"
     )
     assert tuned.evaluate(str(path))["rows"] == 1
-    (answer,) = tuned.answer([row for _, row, _ in tuned.read_rows(str(path))])
+    (answer,) = tuned.answer([row for _, row in tuned.read_rows(str(path))])
     assert answer["choices"][answer["label"]] == answer["choice"]
     assert len(answer["probabilities"]) == 2
     row = tuned.read_row(["她在北京。", "她在哪里？", '["北京", "上海"]'])

@@ -38,7 +38,7 @@ def table(format):
 
 # Name of the file, and what reads it.
 READERS = {
-    **{f"table.{f}": table(f) for f in FORMATS if f not in ("c3", "chid")},
+    **{f"table.{format}": table(format) for format in FORMATS},
     "table.csv.gz": lambda path: read_table(path, 1),
     "table.tsv.xz": lambda path: read_table(path, 1, encoding="auto"),
     "corpus.txt": lambda path: list(read_records(str(path))),

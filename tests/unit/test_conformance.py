@@ -30,20 +30,16 @@ from roformer_keras.tasks.labels import parse_name
 
 NAMES = ["text", "label"]
 ROWS = [["今天", "好"], ["明天", "坏"]]
-NESTED = ("squad", "c3", "chid")
+NESTED = ("squad",)
 KINDS = (*CELLS, *KEYED, "saved", "bio", *NESTED)
 TEXTS_OF_JSON = ("jsonl", "json", *NESTED)
 COLUMNS = ("parquet", "arrow", "saved")
 
 
 def texts_of(path, kind, labelled):
-    count = {"squad": 2, "c3": 3, "chid": 2}.get(kind, 1)
+    count = 2 if kind == "squad" else 1
     format = kind if kind in NESTED else None
-    has_choices = kind in ("c3", "chid")
-    table = read_table(
-        path, count, labelled=labelled, format=format, has_choices=has_choices
-    )
-    return table.texts
+    return read_table(path, count, labelled=labelled, format=format).texts
 
 
 def labelled(path, kind):
@@ -104,13 +100,10 @@ def make(folder, kind, text="今天", names=NAMES, label="好"):
                 }
             ]
         },
-        "c3": [[[text], [{"question": "谁", "choice": ["甲", "乙"], "answer": "甲"}]]],
-        "chid": {"content": [f"{text}#idiom000001#"], "candidates": ["甲", "乙"]},
     }
     if kind in content:
         path = folder / "x.json"
         path.write_text(json.dumps(content[kind]))
-        (folder / "x_answer.json").write_text('{"#idiom000001#": 0}')
         return path
     return write(folder, kind, [names, *rows])
 
@@ -220,7 +213,7 @@ def empty(folder, kind):
     if kind in CELLS:
         return write(folder, kind, [NAMES])
     path = make(folder, kind)
-    path.write_text({"squad": '{"data": []}', "c3": "[]", "json": "[]"}.get(kind, "\n"))
+    path.write_text({"squad": '{"data": []}', "json": "[]"}.get(kind, "\n"))
     return path
 
 
@@ -258,7 +251,7 @@ PROPERTIES = {
     "control characters": (with_text(CONTROL), NO_XLSX, CONTROL),
     "a blank text": (
         with_text(" \u3000"),
-        [kind for kind in NO_XLSX if kind != "chid"],
+        NO_XLSX,
         "not empty|a token and its tag",
     ),
     "deep values": (

@@ -1,4 +1,4 @@
-"""Files of questions: with choices (tables, JSON lines, C3, CHID), and SQuAD's."""
+"""Files of questions: with choices (tables, JSON lines, CLUE's), and SQuAD's."""
 
 import gzip
 import json
@@ -7,10 +7,11 @@ import pytest
 from hostile.run import make, unrefused
 
 from roformer_keras.data.choices import MAX_CHOICES, check_choices
-from roformer_keras.data.files import data_files, place, read_records, read_table
+from roformer_keras.data.files import read_records, read_table
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.tasks.labels import parse_answers
+from tools import clue_choices
 
 DIALOGUE = [
     ["女：你在哪里？", "男：我在北京。"],
@@ -56,165 +57,41 @@ def read(path, count=3, fields=(), **options):
     return read_table(path, count, fields, has_choices=True, **options)
 
 
-# === C3 ===
+# === CLUE's files as JSON lines ===
 
 
-def test_both_parts_of_c3(tmp_path):
-    written(tmp_path, "d-train.json", [DIALOGUE])
-    path = written(tmp_path, "m-train.json", [STORY])
-    both = str(tmp_path / "?-train.json")
-    table = read(both, format="c3", groups=["context"])
-    assert table.texts == QUESTIONS
-    assert table.labels == [0, 1, 1]
-    assert table.lines == [1, 2, 3]
-    assert table.groups[0] == table.groups[1] == ((0, QUESTIONS[0][0]),)
-    assert read(path, format="c3").texts == QUESTIONS[2:]
-    assert data_files(both, "c3") == [str(tmp_path / "d-train.json"), path]
-    assert place(3, both, "c3") == f"row 3 of {both}"
-    # The answers of a test set are not published.
-    del STORY_WITHOUT["answer"]
-    path = written(tmp_path, "test.json", [[STORY[0], [STORY_WITHOUT], "x"]])
-    assert read(path, format="c3", labelled=False).texts == QUESTIONS[2:]
-    with pytest.raises(SourceError, match=r"questions\[0\] of \[0\] of .* 'answer'"):
-        read(path, format="c3")
-
-
-STORY_WITHOUT = dict(STORY[1][0])
-
-
-def c3(*questions, sentences=("甲",)):
-    return [[list(sentences), list(questions), "id"]]
-
-
-GOOD = {"question": "乙", "choice": ["丙", "丁"], "answer": "丁"}
-BAD_C3 = [
-    ("", "x.json is not valid JSON: .*a file of C3 is a list of"),
-    ("[" * 10**5, "x.json is not valid JSON"),
-    ("{}", "x.json must hold one JSON list, got dict: a file of C3"),
-    ("[]", "x.json has no row"),
-    ([1], "[0] of .*x.json must be [sentences, questions, id], got 1"),
-    ([[[]]], "must be [sentences, questions, id], got [[]]"),
-    ([[["甲", 1], [GOOD], "id"]], "must be [sentences, questions, id]"),
-    ([["甲", [GOOD], "id"]], "must be [sentences, questions, id]"),
-    ([[["甲"], GOOD, "id"]], "questions of [0] of .* must be a list"),
-    (c3(1), "questions[0] of [0] of .* must be an object, got 1"),
-    (c3({"question": "乙"}), "must have 'choice', 'answer', got 'question'"),
-    (c3({**GOOD, "choice": "丙丁"}), "row 1 of .*: choices in one cell must be"),
-    (c3({**GOOD, "choice": []}), "row 1 of .* from 2 to 256 choices, got 0"),
-    (c3({**GOOD, "choice": ["丙"]}), "row 1 of .* from 2 to 256 choices, got 1"),
-    (c3({**GOOD, "choice": ["丙"] * 257}), "from 2 to 256 choices, got 257"),
-    (c3({**GOOD, "choice": ["丙", " "]}), "a choice must be a str .* got ' '"),
-    (c3({**GOOD, "choice": ["丙", 2]}), "a choice must be a str .* got 2"),
-    (c3({**GOOD, "choice": {"丙": 1}}), "choices must be a list of texts, got {"),
-    (c3(GOOD, {**GOOD, "question": " "}), "row 2 of .* got ' ' in 'question'"),
-    (c3(GOOD, sentences=()), "row 1 of .* got '' in 'context'"),
-    (json.dumps(c3({**GOOD, "question": "\ud800"})), "half of a surrogate pair"),
-]
-
-
-def test_a_folder_of_c3_may_have_brackets_in_its_name(tmp_path):
-    folder = tmp_path / "c3[1]"
-    folder.mkdir()
-    for part in "dm":
-        written(folder, f"{part}-train.json", [STORY])
-    table = read(str(folder / "?-train.json"), format="c3")
-    assert table.texts == QUESTIONS[2:] * 2
-
-
-def test_a_missing_part_of_c3(tmp_path):
-    with pytest.raises(SourceError, match=r"cannot read .*\?-dev.json: No such file"):
-        read(str(tmp_path / "?-dev.json"), format="c3")
-
-
-# === CHID ===
-
-
-@pytest.mark.parametrize("ending", ["", ".gz"])
-def test_blanks_of_chid(ending, tmp_path):
+def test_files_of_clue_become_json_lines(tmp_path, monkeypatch, capsys):
+    c3 = [written(tmp_path, "d.json", [DIALOGUE]), written(tmp_path, "m.json", [STORY])]
     lines = "\n".join(json.dumps(one) for one in (CLOZE, CLOZE))
-    path = written(tmp_path, f"dev.json{ending}", f"{lines}\n\n")
-    answers = {"#idiom000001#": 0, "#idiom000002#": 1, "#idiom000003#": 2}
-    other = written(tmp_path, f"dev_answer.json{ending}", answers)
-    table = read(path, format="chid", groups=["blank", "passage"])
+    chid = [written(tmp_path, "dev.json", f"{lines}\n\n")]
+    answers = {"#idiom000001#": 0, "#idiom000003#": 2}
+    written(tmp_path, "dev_answer.json", answers)
     contexts = [
         f"他{MASKS}地学习，不____。",
         f"他____地学习，不{MASKS}。",
         f"{MASKS}！",
     ]
-    assert table.texts == [(context, tuple(IDIOMS)) for context in contexts] * 2
-    assert table.labels == [0, 1, 2] * 2
-    assert table.lines == [1, 1, 1, 2, 2, 2]
-    assert table.groups[1] == ((2, "#idiom000002#"), (3, CLOZE["content"][0]))
-    assert data_files(path, "chid") == [path, other]
-    assert place(2, path, "chid") == f"line 2 of {path}"
-
-
-def test_a_mask_in_a_passage_of_chid_is_no_blank(tmp_path):
-    line = {**CLOZE, "content": ["甲[MASK]乙#idiom000001#丙[MASK]"]}
-    table = read(written(tmp_path, "x.json", line), format="chid", labelled=False)
-    assert table.texts == [(f"甲____乙{MASKS}丙____", tuple(IDIOMS))]
-
-
-def test_chid_without_answers(tmp_path):
-    path = written(tmp_path, "test.json", CLOZE)
-    assert len(read(path, format="chid", labelled=False).texts) == 3
-    assert data_files(path, "chid") == [path]
-    with pytest.raises(SourceError, match=r"cannot read .*test_answer\.json: No such"):
-        read(path, format="chid")
-    with pytest.raises(SourceError, match="CHID on standard input has no answers"):
-        read("-", format="chid")
-
-
-def test_a_blank_without_an_answer_can_be_left_out(tmp_path):
-    path = written(tmp_path, "x.json", CLOZE)
-    written(tmp_path, "x_answer.json", {"#idiom000003#": 2})
-    skipped = []
-    table = read(path, format="chid", skipped=skipped)
-    assert table.labels == [2]
-    assert [line for line, _ in skipped] == [1, 1]
-    assert skipped[1][1].startswith("the blank #idiom000002# must have an answer in")
-
-
-ANSWERS = {"#idiom000001#": 0, "#idiom000002#": 1, "#idiom000003#": 2}
-BAD_CHID = [
-    ("", ANSWERS, "x.json has no row"),
-    ("x", ANSWERS, "line 1 of .*x.json is not valid JSON"),
-    ("[]", ANSWERS, "line 1 of .* must hold one JSON object, got list"),
-    ({}, ANSWERS, "line 1 of .* must have 'content', a list of texts, got None"),
-    ({**CLOZE, "content": "x"}, ANSWERS, "must have 'content', a list of texts"),
-    ({**CLOZE, "candidates": [1, 2]}, ANSWERS, "must have 'candidates', a list of"),
-    ({**CLOZE, "candidates": ["甲"]}, ANSWERS, "line 1 .* 256 choices, got 1"),
-    ({**CLOZE, "candidates": []}, ANSWERS, "line 1 .* 256 choices, got 0"),
-    ({**CLOZE, "content": ["甲"]}, ANSWERS, "x.json has no row"),
-    (CLOZE, {}, "line 1 .*: the blank #idiom000001# must have an answer in .*x_answer"),
-    (CLOZE, {"#idiom000001#": "0"}, "x_answer.json: the answer of #idiom000001# must"),
-    (CLOZE, {"#idiom000001#": True}, "must be the number of a choice, got True"),
-    (CLOZE, "[0]", "x_answer.json must hold one JSON object, got list"),
-    (CLOZE, {"#idiom000001#": None}, "must be the number of a choice, got None"),
-    (CLOZE, "", "x_answer.json is not valid JSON"),
-    (CLOZE, "[" * 10**5, "x_answer.json is not valid JSON"),
-    (CLOZE, b"\xff", "line 1 of .*x_answer.json must be UTF-8"),
-    (
-        CLOZE,
-        lambda path: path.symlink_to("/dev/zero"),
-        "must be a file, and is a device",
-    ),
-    (json.dumps({**CLOZE, "candidates": ["\ud800", "甲"]}), ANSWERS, "half of a surr"),
-]
-
-
-def test_what_is_wrong_with_chid(tmp_path):
-    cases = []
-    for number, (content, answers, message) in enumerate(BAD_CHID):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        if callable(answers):
-            answers(folder / "x_answer.json")
+    idioms = [(context, tuple(IDIOMS)) for context in contexts]
+    for files, count, texts in ((c3, 3, QUESTIONS), (chid, 2, idioms * 2)):
+        monkeypatch.setattr("sys.argv", ["clue_choices", *files])
+        clue_choices.main()
+        path = written(tmp_path, "x.jsonl", capsys.readouterr().out)
+        assert read(path, count, labelled=False).texts == texts
+        skipped = []
+        labels = read(path, count, skipped=skipped).labels
+        if files is c3:
+            assert labels == ["北京", "女的", "不错"]
         else:
-            written(folder, "x_answer.json", answers)
-        cases.append(((written(folder, "x.json", content),), message))
-    wrong = unrefused(cases, lambda path: read(path, format="chid"), SourceError)
-    assert wrong == []
+            assert labels == [0, 2] * 2 and [line for line, _ in skipped] == [2, 5]
+
+
+@pytest.mark.parametrize("format", ["c3", "chid"])
+def test_formats_of_clue_are_withdrawn(format, tmp_path):
+    path = written(tmp_path, "x.json", [DIALOGUE])
+    with pytest.raises(ConfigurationError, match=r"format must .* tools\.clue_choices"):
+        read(path, format=format)
+    with pytest.raises(ConfigurationError, match=r"format must .* tools\.clue_choices"):
+        list(read_records(path, format=format))
 
 
 # === Questions of SQuAD ===
@@ -299,7 +176,7 @@ def test_what_questions_are_not_for(tmp_path):
         read_table(path, 1, format="squad")
     with pytest.raises(SourceError, match="a corpus must be of"):
         list(read_records(path, format="squad"))
-    with pytest.raises(SourceError, match="and 'squad', 'c3' and 'chid' these"):
+    with pytest.raises(SourceError, match="and 'squad' SQuAD's files"):
         read_table(path, 2)
 
 
@@ -336,7 +213,6 @@ def read_squad(path):
 @pytest.mark.parametrize(
     ("name", "bad", "call"),
     [
-        ("x.json", BAD_C3, lambda path: read(path, format="c3")),
         ("dev.json", BAD_SQUAD, read_squad),
     ],
 )
@@ -467,15 +343,6 @@ def test_what_is_wrong_with_choices_of_tables(tmp_path):
         make({name: content}, tmp_path / str(number))
         cases.append(((tmp_path / str(number) / name,), message))
     assert unrefused(cases, read, SourceError) == []
-
-
-def test_what_choices_are_not_for(tmp_path):
-    path = written(tmp_path, "x.json", [DIALOGUE])
-    for name in ("c3", "chid"):
-        with pytest.raises(SourceError, match="are for the task multiple-choice"):
-            read_table(path, 2, format=name)
-        with pytest.raises(SourceError, match="a corpus must be of"):
-            list(read_records(path, format=name))
 
 
 # === Texts of Python ===

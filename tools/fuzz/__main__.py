@@ -47,7 +47,7 @@ from tools.workers import Worker, WorkerFailed
 # What coverage guides by default: the readers of files, which run without Keras.
 COVERED = (
     *("pickle", "tensor-bundle", "hdf5", "safetensors", "zip", "tables", "corpora"),
-    *("choices", "vocabulary", "settings-finetune"),
+    *("vocabulary", "settings-finetune"),
 )
 # A target that ends its process so often is left.
 _MAX_DEATHS = 10

@@ -184,15 +184,6 @@ LABELLED = {
     '"label": 0}\n',
     "choices.csv": "context,question,choice1,choice2,label\n我在,谁?,我,你,我\n",
 }
-C3 = (
-    '[[["我在", "你在"], [{"question": "谁?", "choice": ["我", "你"], '
-    '"answer": "你"}], "1"]]'
-)
-CHID = {
-    "x.json": '{"content": ["我#idiom000001#你#idiom000002#"], "candidates": ["今天", '
-    '"天今", "我你"]}\n'.encode(),
-    "x_answer.json": b'{"#idiom000001#": 0, "#idiom000002#": 2}',
-}
 FINETUNING = """
 task = "text-classification"
 source = "x.zip"

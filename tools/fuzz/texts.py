@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import gzip
-import io
 import itertools
 import json
 import lzma
@@ -250,60 +249,6 @@ def _read_tables(folder: Path):
     try_each(reads)
 
 
-def _packed_tables():
-    """A small table as Excel, Parquet, as an Arrow file and as a stream, packed too."""
-    import openpyxl
-    import pyarrow
-    from pyarrow import ipc, parquet
-
-    table = pyarrow.table(
-        {"text": ["甲，乙", "丙 丁"], "label": ["好", "坏"], "tags": [["O"], None]}
-    )
-    encoded = table.set_column(0, "text", table["text"].dictionary_encode())
-    ends = {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}
-    options = [{}, {"compression": "zstd", "data_page_version": "2.0"}, ends]
-    wholes = [io.BytesIO() for _ in options]
-    for whole, one in zip(wholes, options, strict=True):
-        parquet.write_table(table, whole, **one)
-    book, sheet = openpyxl.Workbook(), io.BytesIO()
-    for row in (["text", "label"], ["甲，乙", 1], [2.5, True]):
-        book.active.append(row)
-    book.save(sheet)
-    tables = [{"a.parquet": whole.getvalue()} for whole in wholes]
-    tables.append({"a.xlsx": sheet.getvalue()})
-    for new, one, packing in (
-        (ipc.new_file, table, None),
-        (ipc.new_stream, table, None),
-        (ipc.new_file, encoded, "zstd"),
-    ):
-        stream, written = io.BytesIO(), ipc.IpcWriteOptions(compression=packing)
-        with new(stream, one.schema, options=written) as writer:
-            writer.write_table(one)
-        tables.append({"a.arrow": stream.getvalue()})
-    return tables
-
-
-def _read_choices(folder: Path):
-    """A file of C3 or CHID, with or without its answers."""
-    options = itertools.product(
-        ("c3", "chid"), (True, False), ((), ("context",)), (None, [])
-    )
-    try_each(
-        functools.partial(
-            read_table,
-            folder / "x.json",
-            3,
-            (),
-            labelled,
-            format=format,
-            groups=groups,
-            has_choices=True,
-            skipped=skipped,
-        )
-        for format, labelled, groups, skipped in options
-    )
-
-
 def _read_corpora(folder: Path):
     (path,) = folder.iterdir()
     encoder = _encoder()
@@ -377,12 +322,7 @@ TARGETS = {
     "vocabulary": Target(_vocabularies, _read_vocabulary),
     "saved-tokenizer": Target(lambda _: [seeds.tokenizer()], _read_saved_tokenizer),
     "tokenizer": Target(_texts, _read_text, _mutate_text_file),
-    "tables": Target(
-        lambda _: _tables(_) + _packed_tables(), _read_tables, _mutate_table
-    ),
-    "choices": Target(
-        lambda _: [{"x.json": seeds.C3.encode()}, seeds.CHID], _read_choices
-    ),
+    "tables": Target(_tables, _read_tables, _mutate_table),
     "corpora": Target(_tables, _read_corpora, _mutate_table),
     "examples": Target(_labelled, _read_examples, _mutate_table, needs_keras=True),
     "answers": Target(_texts, _ask, _mutate_text_file, seconds=120, needs_keras=True),
