@@ -57,7 +57,7 @@ class GlobalMaxPooling1D(NodeTensors, keras.layers.GlobalMaxPooling1D):
 
 
 # Name of a layer of Keras -> the one with the masks of Keras 2.
-MASKED = {name: _with_masks_of_keras_2(name) for name in (*MERGES, "Concatenate")} | {
+MASKED = {name: _with_masks_of_keras_2(name) for name in MERGES} | {
     "GlobalMaxPooling1D": GlobalMaxPooling1D,
 }
 Add = MASKED["Add"]

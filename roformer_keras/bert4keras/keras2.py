@@ -94,8 +94,8 @@ class _ScriptNamespace(_Namespace):
 
 
 def _merging(name):
-    def merge(inputs, **options):
-        return getattr(keras.layers, name)(**options)(inputs)
+    def merge(inputs, *args, **options):
+        return getattr(keras.layers, name)(*args, **options)(inputs)
 
     merge.__name__ = name.lower()
     merge.__doc__ = f"`{name}` of a list of tensors."

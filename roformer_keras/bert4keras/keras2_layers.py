@@ -217,7 +217,9 @@ def _plain(function):
     return {"_merge_function": lambda self, x: functools.reduce(function, x)}
 
 
-MERGES = ("Add", "Average", "Maximum", "Minimum", "Multiply", "Subtract")
+MERGES = (
+    *("Add", "Average", "Concatenate", "Maximum", "Minimum", "Multiply", "Subtract"),
+)
 # Layers for which Keras 3 replaces numbers that a mask hides, which Keras 2 merges.
 PLAIN = {
     "Maximum": _plain(ops.maximum),
@@ -228,7 +230,7 @@ PLAIN = {
 DIFFERENT: dict[str, dict[str, Callable]] = {
     **{
         name: {"compute_mask": _mask_of_branches, **PLAIN.get(name, {})}
-        for name in (*MERGES, "Concatenate")
+        for name in MERGES
     },
     "GlobalMaxPooling1D": {"call": _pool_visible, "compute_mask": _drop_mask},
     "Lambda": {"__init__": _initialize_lambda},

@@ -201,7 +201,7 @@ def test_a_loss_layer_trains_by_the_mean_and_shows_its_metric():
 POOLING = "GlobalMaxPooling1D"
 
 
-@pytest.mark.parametrize("name", [*MERGES, "Concatenate", POOLING])
+@pytest.mark.parametrize("name", [*MERGES, POOLING])
 def test_layers_are_saved_as_those_of_keras_where_masks_are_its_own(name):
     """Elsewhere a file that Keras alone loads would give other numbers."""
     ids = keras.Input((None,))

@@ -15,7 +15,7 @@ GOLDEN = json.loads(
     (ROOT / "tests" / "data" / "bert4keras" / "masks.json").read_text(encoding="utf-8")
 )
 # Names of layers that differ from those of Keras; the other cases are slow.
-QUICK = (*MERGES, "Concatenate", "GlobalMaxPooling1D", "Asking", "inner")
+QUICK = (*MERGES, "concatenate", "GlobalMaxPooling1D", "Asking", "inner")
 
 
 @pytest.mark.filterwarnings("ignore:Layer .*destroy the mask")
