@@ -84,6 +84,8 @@ _WANTED = (
     f"Face config.json with {', '.join(_HUGGINGFACE_WEIGHTS)}"
 )
 _SHARD = re.compile(r"(?P<prefix>.+)\.data-(?P<number>\d{5})-of-(?P<count>\d{5})")
+_NO_WEIGHTS = (*_COMPANIONS.values(), "config.json", "checkpoint")
+_WEB_PAGES = (b"<!doctype html", b"<html", b"<?xml")
 _OTHER_ARCHIVES = {
     b"\x1f\x8b": "gzip",
     b"7z\xbc\xaf\x27\x1c": "7z",
@@ -514,27 +516,20 @@ def _absent(path: Path) -> SourceError:
 def _unknown_content(path: Path) -> SourceError:
     with open(path, "rb") as file:
         head = file.read(HEAD_SIZE)
-    if not head:
-        return SourceError(f"{path} is empty: download or save it again")
-    if head.lstrip().lower().startswith((b"<!doctype html", b"<html", b"<?xml")):
-        return SourceError(
-            f"{path} is a web page, not a checkpoint: what was saved is probably an "
-            "error page, download it again"
-        )
-    for magic, kind in _OTHER_ARCHIVES.items():
-        if head.startswith(magic):
-            return SourceError(
-                f"{path} is a {kind} archive: unpack it and give the path of the folder"
-            )
+    kinds = [kind for magic, kind in _OTHER_ARCHIVES.items() if head.startswith(magic)]
     prefix = re.sub(r"\.(meta|data-\d{5}-of-\d{5})$", "", path.name)
-    if prefix != path.name:
-        return SourceError(
-            f"{path} is one part of a TensorFlow checkpoint: give its prefix, "
-            f"{path.with_name(prefix)}"
-        )
-    if path.name in (*_COMPANIONS.values(), "config.json", "checkpoint"):
-        return SourceError(f"{path} holds no weights: give its folder, {path.parent}")
-    return SourceError(
-        f"{path} is not a checkpoint, or a damaged one: it begins with {head[:16]!r}; "
-        f"{_WANTED}"
-    )
+    problems = {
+        "is empty: download or save it again": not head,
+        "is a web page, not a checkpoint: what was saved is probably an error page, "
+        "download it again": head.lstrip().lower().startswith(_WEB_PAGES),
+        f"is a {''.join(kinds)} archive: unpack it and give the path of the folder": (
+            kinds
+        ),
+        "is one part of a TensorFlow checkpoint: give its prefix, "
+        f"{path.parent / prefix}": prefix != path.name,
+        f"holds no weights: give its folder, {path.parent}": path.name in _NO_WEIGHTS,
+        "is not a checkpoint, or a damaged one: it begins with "
+        f"{head[:16]!r}; {_WANTED}": True,
+    }
+    problem = next(text for text, is_so in problems.items() if is_so)
+    return SourceError(f"{path} {problem}")
