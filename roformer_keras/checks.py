@@ -107,15 +107,21 @@ def check_path(name: str, value) -> None:
 
 
 def check_iterable(name: str, value, description: str) -> None:
-    """Raises ConfigurationError unless it is an iterable and no str.
+    """Raises ConfigurationError unless it is an iterable, and no str, dict or table.
 
     Args:
         name: str. What the error calls the value.
         value: the value.
         description: str. What it must be, such as `"a list of ids"`.
     """
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise ConfigurationError(f"{name} must be {description}, got {value!r:.80}")
+    # A loop over a dict or over a table of pandas gives the names of its columns.
+    is_named = isinstance(value, Mapping) or hasattr(value, "columns")
+    if is_named or isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        shown = f"a {type(value).__name__}" if is_named else f"{value!r:.80}"
+        raise ConfigurationError(
+            f"{name} must be {description}, got {shown}",
+            hint="give one column of it" if is_named else None,
+        )
 
 
 def as_names(name: str, value) -> tuple[str, ...]:

@@ -183,6 +183,12 @@ def read_table(
         rows = _read_keys(path, kind, keys, encoding)
     else:
         sheet = cells.Sheet(path, kind, where, encoding)
+        if count == 1 and not fields and sheet.has_columns(("first", "second")):
+            raise SourceError(
+                f"{file_name(path)} has the columns 'first' and 'second', and one text "
+                "of each row is read",
+                hint=Hint("name the columns by {fields}"),
+            )
         if kind == ".txt" and or_first and not sheet.has_columns(fields):
             fields = ()
         rows, places = sheet.select(

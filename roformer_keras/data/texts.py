@@ -17,7 +17,7 @@ from roformer_keras.data.tables import (
     text_columns,
 )
 from roformer_keras.data.tagged import join_row
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.types import Texts
 
 _Function = TypeVar("_Function", bound=Callable)
@@ -176,6 +176,13 @@ def raw_rows(x, counts: Sequence[int], has_choices: bool = False) -> Iterable:
                     f"{part!r:.60} in it"
                 )
         lengths = [len(part) for part in x]
+        refuse(
+            all(isinstance(part, tuple) for part in x)
+            and len(x) in counts
+            and lengths[0] in counts,
+            f"a tuple of {len(x)} tuples may hold rows or columns of texts",
+            hint="give rows as a list of tuples, and columns as a tuple of lists",
+        )
         if len(set(lengths)) != 1:
             raise ConfigurationError(
                 "a tuple of lists of texts must have lists of one length, got "

@@ -1,12 +1,12 @@
 """Prompts, lengths and stop tokens, from the arguments of a user to a search."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from roformer_keras.checks import check_integer, is_integer
+from roformer_keras.checks import check_integer, check_iterable, is_integer
 from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.generation.options import MAX_TOKENS, GenerationConfig, Prompt
 from roformer_keras.text.tokenizer import RoFormerTokenizer
@@ -51,8 +51,7 @@ def as_rows(prompts: Any) -> tuple[Sequence, bool, bool]:
         return [prompts], True, True
     if isinstance(prompts, np.ndarray):
         prompts = prompts.tolist()
-    if isinstance(prompts, bytes | Mapping) or not isinstance(prompts, Iterable):
-        raise ConfigurationError(f"prompts must be texts or ids, got {prompts!r:.80}")
+    check_iterable("prompts", prompts, "texts or ids")
     if not isinstance(prompts, Sequence):
         prompts = list(prompts)
     if not prompts:

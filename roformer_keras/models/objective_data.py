@@ -133,7 +133,9 @@ def _items(objective, x, y=None):
         x, y = _texts_of_dataset(x, fields)
     _refuse_iterator(x)
     encode = objective.encoder(objective.rows.tokenizer, objective.rows.length)
-    records = as_texts(x if y is None else (x, y), fields)
+    if y is not None:
+        x = tuple(list(one) if isinstance(one, tuple) else one for one in (x, y))
+    records = as_texts(x, fields)
     items = ItemList(item for record in records for item in encode(record))
     refuse(
         not items,

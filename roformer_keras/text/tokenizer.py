@@ -586,6 +586,8 @@ def _as_batch(texts, pairs):
             raise ConfigurationError(
                 f"{name} must be a batch, got one str; put it in a list: [{name}]"
             )
+        if batch is not None:
+            check_iterable(name, batch, "a list of texts")
     texts = list(texts)
     pairs = [None] * len(texts) if pairs is None else list(pairs)
     if len(texts) != len(pairs):

@@ -104,7 +104,7 @@ def published(golden):
 def test_loss_and_gradient_equal_bert4keras(golden, published):
     metadata, arrays = golden
     data = published.labelled(metadata["texts"], metadata["triples"])
-    inputs, targets = data.make_batch(range(len(metadata["texts"])), 0)
+    inputs, targets = data.make_batch(range(len(metadata["texts"])))
     np.testing.assert_array_equal(inputs["token_ids"], arrays["token_ids"])
     loss = published.default_loss()
     scores = keras.ops.convert_to_numpy(published(inputs))

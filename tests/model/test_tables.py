@@ -113,8 +113,8 @@ def test_evaluate_and_labelled_rows(make, classifier):
     assert classifier.evaluate(named, verbose=0) == expected
     assert classifier.evaluate(named, LABELS, verbose=0) == expected
     # `fit` reads its rows by the same function.
-    inputs, targets = classifier.labelled(table, fields=fields).make_batch([2, 1], 0)
-    plain, wanted = classifier.labelled(TEXTS, LABELS).make_batch([2, 1], 0)
+    inputs, targets = classifier.labelled(table, fields=fields).make_batch([2, 1])
+    plain, wanted = classifier.labelled(TEXTS, LABELS).make_batch([2, 1])
     np.testing.assert_array_equal(inputs["token_ids"], plain["token_ids"])
     np.testing.assert_array_equal(targets, wanted)
 
@@ -238,8 +238,8 @@ def test_a_question_may_have_no_answer(make, backbone):
     rows = [("好吗", "好极了"), ("谁", "好极了")]
     first, second = (list(column) for column in zip(*rows, strict=True))
     table = make({"first": first, "second": second, "label": ["好", None]})
-    _, targets = model.labelled(table).make_batch([0, 1], 0)
-    _, expected = model.labelled(rows, ["好", None]).make_batch([0, 1], 0)
+    _, targets = model.labelled(table).make_batch([0, 1])
+    _, expected = model.labelled(rows, ["好", None]).make_batch([0, 1])
     np.testing.assert_array_equal(targets, expected)
 
 
@@ -289,7 +289,7 @@ def test_lists_of_as_many_names_as_there_are_classes(backbone, tmp_path):
     table = pandas.DataFrame({"text": TEXTS[:2], "label": [["好", "坏"], ["好"]]})
     table.to_parquet(tmp_path / "a.parquet")
     _, targets = model.labelled(pandas.read_parquet(tmp_path / "a.parquet")).make_batch(
-        [0, 1], 0
+        [0, 1]
     )
     np.testing.assert_array_equal(targets, [[1, 1], [0, 1]])
 

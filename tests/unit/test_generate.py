@@ -245,7 +245,7 @@ REFUSED = [
     ("今", {"stop_tokens": [[1]]}, r"token ids must be integers .* got \[1\]"),
     ("今", {"stop_tokens": True}, "token ids must be integers .* got True"),
     ("今", {"min_length": True}, "min_length must be an integer .* got True"),
-    ({"今": 1}, {}, "prompts must be texts or ids, got {'今': 1}"),
+    ({"今": 1}, {}, "prompts must be texts or ids, got a dict"),
 ]
 
 
