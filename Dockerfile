@@ -15,11 +15,12 @@ RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_ROFORMER_KERAS=$VERSION \
 USER user
 WORKDIR /home/user
 EXPOSE 8000
-# The port is that of the command that runs, of which process 1 has the words.
+# The port is that of the command that runs, of which process 1 has the words. The page
+# is there while the queue is full, when /health is 503.
 HEALTHCHECK --start-period=120s CMD python -c "import re, urllib.request; \
     words = open('/proc/1/cmdline').read(); \
     port = re.search(r'--port[=\0](\d+)', words); \
-    urllib.request.urlopen(f'http://127.0.0.1:{port[1] if port else 8000}/health')"
+    urllib.request.urlopen(f'http://127.0.0.1:{port[1] if port else 8000}/')"
 ENTRYPOINT ["roformer-keras"]
 # Without a key, of which the server warns: one that is written here would be the same
 # in every copy of the image. Give it when a container starts, as above.

@@ -58,6 +58,7 @@ WITHDRAWN = {
     "quantize": "use engine='openvino-int8', or export with int8=True",
     "quantization=": "load the original model, or convert this one to .safetensors "
     "with version 0.1; engine='openvino-int8' computes in 8 bits",
+    "/ready": "ask /health, which is 503 when the queue is full",
 }
 
 

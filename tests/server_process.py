@@ -54,7 +54,7 @@ class Server:
             return False
         self.url, self.port = address[1], int(address[2])
         with contextlib.suppress(httpx.TransportError):
-            return self.get("/ready").status_code == 200
+            return self.get("/health").status_code == 200
         return False
 
     def __enter__(self):

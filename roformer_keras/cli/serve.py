@@ -31,7 +31,7 @@ def run(
 
     Routes: /v1/embeddings and /v1/completions as in OpenAI's API, /v1/rerank,
     /similarity, /paraphrase, /fill-mask, /predict and, with --index, /search, as far as
-    the model can; /health, /ready, /metrics, /openapi.json, and at / a page to try it.
+    the model can; /health, /metrics, /openapi.json, and at / a page to try it.
     Ctrl-C or SIGTERM ends it when the requests under way are answered.
 
     Args:

@@ -20,23 +20,29 @@ from typing import Any
 
 import fastapi
 import numpy as np
-from fastapi.exceptions import RequestValidationError
+import pydantic
 from fastapi.responses import Response, StreamingResponse
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
 from roformer_keras.data.cosines import unit_rows
 from roformer_keras.errors import RoFormerError
 from roformer_keras.extras import installed_version
-from roformer_keras.io.json_file import check_unicode
+from roformer_keras.other_names import explain_withdrawn
 from roformer_keras.server import openai
-from roformer_keras.server.direct import Direct, DirectRoute, JSONAnswer
-from roformer_keras.server.errors import Refusal
+from roformer_keras.server.errors import JSONAnswer, Refusal
 from roformer_keras.server.metrics import Metrics
 from roformer_keras.server.models import ServedModel
 from roformer_keras.server.options import ServerOptions
 from roformer_keras.server.protection import Guard
 from roformer_keras.server.queue import Kind, ModelQueue
-from roformer_keras.server.requests import ROUTES, Route, explain_invalid, request_model
+from roformer_keras.server.requests import (
+    NO_OBJECT,
+    ROUTES,
+    Route,
+    explain_invalid,
+    request_model,
+)
 from roformer_keras.verbs.embed import Embed
 from roformer_keras.verbs.predict import Predict
 from roformer_keras.verbs.search import Rerank
@@ -90,8 +96,7 @@ def create_app(
         redoc_url=None,
     )
     routes.add(app)
-    direct = Direct(app, routes.direct, _refusal_of, _fault)
-    return routes.metrics_of(Guard(direct, options, api_key, hosts))
+    return routes.metrics_of(Guard(app, options, api_key, hosts))
 
 
 class _Routes:
@@ -103,7 +108,7 @@ class _Routes:
         self._metrics = Metrics(self.names[0])
         self._started = time.time()
         self._queue: Any = None
-        self.direct: dict[str, DirectRoute] = {}
+        self._paths: list[str] = []
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app):
@@ -127,17 +132,16 @@ class _Routes:
         model = self._model
         app.add_exception_handler(Refusal, _answer_refusal)
         app.add_exception_handler(RoFormerError, _answer_refusal)
-        app.add_exception_handler(RequestValidationError, self._answer_invalid)
         app.add_exception_handler(HTTPException, self._answer_http)
         app.add_exception_handler(Exception, _answer_fault)
-        app.get("/health")(self.health)
-        app.get("/ready")(self.ready)
-        app.get("/metrics")(self.metrics)
-        app.get("/v1/models")(self.models)
-        app.get("/v1/models/{name:path}")(self.one_model)
+        # They come first, since the router tries one after another.
         for kind, route in ROUTES.items():
             if kind.name in model.verbs:
                 self._add_verb(app, kind, route)
+        app.get("/health")(self.health)
+        app.get("/metrics")(self.metrics)
+        app.get("/v1/models")(self.models)
+        app.get("/v1/models/{name:path}")(self.one_model)
         files = resources.files("roformer_keras.server") / "page"
         for path, name, kind in (
             ("/", "page.html", "text/html"),
@@ -150,11 +154,7 @@ class _Routes:
     # === State ===
 
     async def health(self) -> dict:
-        """That the server lives."""
-        return {"status": "ok"}
-
-    async def ready(self) -> dict:
-        """True if a text would be taken now; 503 if not."""
+        """That the server lives; 503 if the queue is full."""
         self._queue.check_room(1)
         return {"status": "ok", "waiting": self._queue.waiting}
 
@@ -177,27 +177,32 @@ class _Routes:
     # === Answers ===
 
     def _add_verb(self, app, kind: type[Verb], route: Route) -> None:
-        """Adds the route of a verb to FastAPI, and to the direct ones."""
+        """Adds the route of a verb, which FastAPI describes and pydantic reads."""
         handlers = {
             Embed: self.embeddings,
             Generate: self.completions,
             Rerank: self.ranking,
         }
         handler: Callable = handlers.get(kind, self.answers)
-        answer = functools.partial(handler, kind, route)
-        request = request_model(kind, route)
-        for path in (route.path, *route.others):
-            self.direct[path] = DirectRoute(path, request, answer)
+        model = request_model(kind, route)
 
-        async def endpoint(body, request: fastapi.Request):
-            return await answer(body, request.receive)
+        async def answer(scope, receive, send):
+            # `Guard` gives the whole body at once.
+            content = (await receive())["body"]
+            request = _read(model, Headers(scope=scope), content)
+            response = await handler(kind, route, request, receive)
+            await response(scope, receive, send)
 
-        # They are shown in the description of the API.
-        endpoint.__name__ = route.path.rpartition("/")[2].replace("-", "_")
-        endpoint.__doc__ = (inspect.getdoc(kind) or "").partition("\n")[0]
-        endpoint.__annotations__["body"] = request
+        def described(body):
+            """Is not called: it has the name, the text and the body of the route."""
+
+        described.__name__ = route.path.rpartition("/")[2].replace("-", "_")
+        described.__doc__ = (inspect.getdoc(kind) or "").partition("\n")[0]
+        described.__annotations__["body"] = model
         for path in (route.path, *route.others):
-            app.post(path)(endpoint)
+            self._paths.append(path)
+            app.post(path)(described)
+            app.router.routes[-1].app = answer
 
     async def embeddings(self, kind, route, body, receive) -> Response:
         """Vectors of texts, as in OpenAI's API."""
@@ -350,27 +355,14 @@ class _Routes:
 
     async def _answer_http(self, request, error: HTTPException):
         text = {
-            404: "no such route, or this model cannot answer it: it answers POST "
-            f"{', '.join(sorted(self.direct))}; see /openapi.json",
+            404: explain_withdrawn(request.url.path)
+            or "no such route, or this model cannot answer it: it answers POST "
+            f"{', '.join(sorted(self._paths))}; see /openapi.json",
             405: "this route does not take this method: see /openapi.json",
-            400: "the body must be JSON in UTF-8",
         }.get(error.status_code, str(error.detail))
         return await _answer_refusal(
             request, Refusal(error.status_code, text, error.headers)
         )
-
-    async def _answer_invalid(self, request, error: RequestValidationError):
-        first = error.errors()[0]
-        if first["type"] == "json_invalid" or first["loc"] == ("body",):
-            text = (
-                "the body must be a JSON object, sent with the header Content-Type: "
-                "application/json"
-            )
-        else:
-            route = self.direct.get(request.url.path)
-            fields = route.request.model_fields if route else ()
-            text = explain_invalid(error.errors(), fields)
-        return await _answer_refusal(request, Refusal(422, text))
 
     def _check_model(self, name):
         if name is not None and name not in self.names:
@@ -382,7 +374,6 @@ class _Routes:
     ) -> list[str]:
         texts = [texts] if isinstance(texts, str) else list(texts)
         self._check_count(len(texts))
-        check_unicode(texts, "a request")
         limit = self._options.max_characters
         for text in texts:
             if not (may_be_empty or text.strip()):
@@ -409,6 +400,17 @@ class _Routes:
                 f"at most {limit} tokens can be written together, got {rows} texts of "
                 f"{count}: lower n or max_tokens, or send fewer prompts",
             )
+
+
+def _read(model: type[pydantic.BaseModel], headers: Mapping[str, str], content: bytes):
+    """A request. Raises Refusal if it breaks a rule of its model."""
+    if headers.get("content-type", "").partition(";")[0] != JSONAnswer.media_type:
+        raise Refusal(422, NO_OBJECT)
+    try:
+        return model.model_validate_json(content)
+    except pydantic.ValidationError as error:
+        errors = error.errors(include_url=False, include_input=False)
+        raise Refusal(422, explain_invalid(errors, model.model_fields)) from None
 
 
 def _shown(answer: Mapping[str, Any]) -> Any:
@@ -482,23 +484,12 @@ def _sender(content, kind):
 # === Errors ===
 
 
-def _refusal_of(error: Exception) -> Response | None:
-    """The response to an error; None if it is a fault of the server."""
-    if isinstance(error, Refusal):
-        return JSONAnswer(error.content, error.status, error.headers)
+async def _answer_refusal(request, error: Refusal | RoFormerError):
     if isinstance(error, RoFormerError):
         text = error.message if error.hint is None else f"{error.message}: {error.hint}"
-        return _refusal_of(Refusal(400, text))
-    return None
-
-
-def _fault() -> Response:
-    return JSONAnswer(_FAULT.content, _FAULT.status)
-
-
-async def _answer_refusal(request, error: Exception):
-    return _refusal_of(error)
+        error = Refusal(400, text)
+    return JSONAnswer(error.content, error.status, error.headers)
 
 
 async def _answer_fault(request, error: Exception):
-    return _fault()
+    return JSONAnswer(_FAULT.content, _FAULT.status)

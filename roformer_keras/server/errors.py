@@ -1,6 +1,10 @@
 """Errors that a client gets instead of an answer."""
 
 from collections.abc import Mapping
+from typing import Any
+
+import pydantic_core
+from starlette.responses import Response
 
 # OpenAI's names of kinds of errors, which its clients show.
 _KINDS = {
@@ -12,6 +16,15 @@ _KINDS = {
     503: "server_error",
     504: "timeout_error",
 }
+
+
+class JSONAnswer(Response):
+    """An answer in JSON, which pydantic writes several times faster than Python."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return pydantic_core.to_json(content)
 
 
 class Refusal(Exception):

@@ -27,9 +27,10 @@ class ServerOptions(Settings):
         max_written: int. New tokens of all texts that are written for one; they are
             written in steps, between which others have their turn.
         max_body: int. Bytes of a request.
-        max_connections: int. Open connections; beyond it they are closed.
+        max_connections: int. Open connections; beyond it requests get 503.
         timeout: float. Seconds for which a request is computed; then it gets 504.
-        read_timeout: float. Seconds within which a client must have sent its request.
+        read_timeout: float. Seconds within which a client must have sent the body of
+            its request, and for which a connection stays open without one.
         model_name: names by which clients may ask for the model, in place of its own;
             answers have the first.
         index: folder of `roformer-keras index`, in which /search and the page find

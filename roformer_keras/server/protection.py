@@ -1,26 +1,19 @@
-"""Middleware: API key, limits of bodies, slow clients."""
+"""Middleware: API key, names of the server, and limits of bodies."""
 
 import asyncio
 import ipaddress
-import math
 import re
 import secrets
 from collections.abc import Callable, Collection
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-from roformer_keras.server.direct import JSONAnswer
-from roformer_keras.server.errors import Refusal
+from roformer_keras.server.errors import JSONAnswer, Refusal
 from roformer_keras.server.options import KEY_VARIABLE, ServerOptions
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 # What a client may see without a key: whether the server lives, and its page, which
 # asks for the key.
-_OPEN = ("/", "/health", "/ready", "/page.css", "/page.js")
-_MOST_OF_HEAD = 64 * 1024
-# Bytes that are written together.
-_MOST_JOINED = 64 * 1024
+_OPEN = ("/", "/health", "/page.css", "/page.js")
 _PORT = re.compile(r":\d*$")
 
 
@@ -166,129 +159,3 @@ class Guard:
 def _as_sent(host):
     """A name or an address as a client sends it."""
     return f"[{host}]" if ":" in host and host[0] != "[" else host.lower()
-
-
-class _Protocol(HttpToolsProtocol):
-    options: ServerOptions
-    _head_bytes = 0
-    _deadline: asyncio.TimerHandle | None = None
-    _unread: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport):
-        super().connection_made(_JoinedWrites(transport, self.loop))
-        if len(self.connections) > self.options.max_connections:
-            transport.close()
-            return
-        self._watch()
-
-    def data_received(self, data):
-        super().data_received(data)
-        self._watch()
-        if self._deadline is None:
-            self._head_bytes = 0
-            return
-        # Bytes of a head that is still to end.
-        self._head_bytes += len(data)
-        if self._head_bytes > _MOST_OF_HEAD:
-            self.transport.abort()
-
-    def on_response_complete(self):
-        super().on_response_complete()
-        self._watch()
-
-    def pause_writing(self):
-        super().pause_writing()
-        self._watch_reading(math.inf)
-
-    def resume_writing(self):
-        super().resume_writing()
-        self._unread.cancel()
-        if self._deadline is not None:
-            # It has the whole time for what is left, and for its next request.
-            self._unwatch()
-            self._watch()
-
-    def connection_lost(self, exc):
-        super().connection_lost(exc)
-        self._unwatch()
-        if self._unread is not None:
-            self._unread.cancel()
-
-    def _watch_reading(self, unread_before):
-        """Ends the connection when the client reads nothing for the time."""
-        unread = self.transport.get_write_buffer_size()
-        if unread >= unread_before:
-            self.transport.abort()
-            return
-        self._unread = self.loop.call_later(
-            self.options.read_timeout, self._watch_reading, unread
-        )
-
-    def _watch(self):
-        """Sets a deadline while the head of a request is awaited."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._unwatch()
-        elif self._deadline is None:
-            self._deadline = self.loop.call_later(
-                self.options.read_timeout, self._end_wait
-            )
-
-    def _end_wait(self):
-        if self.flow.write_paused:
-            # It still reads the last answer, within the time for that.
-            self._deadline = None
-            self._watch()
-        else:
-            # Not `close`, which waits until the client has read all.
-            self.transport.abort()
-
-    def _unwatch(self):
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-
-def make_protocol(options: ServerOptions) -> type[HttpToolsProtocol]:
-    """uvicorn's HTTP, which closes connections that are too many or too slow.
-
-    Args:
-        options: `ServerOptions`, of which a client has `read_timeout` for the head of
-            a request, and to read some of an answer.
-    """
-    return type("Protocol", (_Protocol,), {"options": options})
-
-
-class _JoinedWrites:
-    """A transport that sends what is written without a pause together.
-
-    Head and body of an answer are one packet then, for which its client wakes up once.
-    """
-
-    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop):
-        self._transport, self._loop = transport, loop
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def __getattr__(self, name):
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        if not self._parts:
-            self._loop.call_soon(self._send)
-        self._parts.append(data)
-        self._size += len(data)
-        if self._size > _MOST_JOINED:
-            self._send()
-
-    def close(self) -> None:
-        self._send()
-        self._transport.close()
-
-    def get_write_buffer_size(self) -> int:
-        return self._transport.get_write_buffer_size() + self._size
-
-    def _send(self):
-        parts, self._parts, self._size = self._parts, [], 0
-        # Its client may have gone since the last write.
-        if parts and not self._transport.is_closing():
-            self._transport.write(b"".join(parts))

@@ -21,6 +21,10 @@ from roformer_keras.verbs.writing import Generate, Paraphrase
 
 # Bounds of a field of settings, and pydantic's names of them.
 _BOUNDS = {"minimum": "ge", "maximum": "le", "above": "gt", "below": "lt"}
+NO_OBJECT = (
+    "the body must be a JSON object in UTF-8, sent with the header Content-Type: "
+    "application/json"
+)
 # Words of pydantic, and those of JSON.
 _WORDS = (
     ("^Field required$", "must be given"),
@@ -200,7 +204,10 @@ def explain_invalid(errors: Sequence[Mapping], fields: Collection[str]) -> str:
     """
     unknown = [error for error in errors if error["type"] == "extra_forbidden"]
     error = (unknown or errors)[0]
-    field = ".".join(map(str, error["loc"][1:]))[:80] or "the body"
+    if not error["loc"]:
+        reason = error.get("ctx", {}).get("error")
+        return f"{NO_OBJECT}: {reason}" if reason else NO_OBJECT
+    field = ".".join(map(str, error["loc"]))[:80]
     if unknown:
         near = difflib.get_close_matches(field, fields, n=1)
         hint = f"did you mean {near[0]}?" if near else "see /openapi.json"

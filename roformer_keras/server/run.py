@@ -15,7 +15,7 @@ from roformer_keras.processes import restored_handlers
 from roformer_keras.server.app import create_app
 from roformer_keras.server.models import load_to_serve
 from roformer_keras.server.options import ServerOptions
-from roformer_keras.server.protection import host_names, make_protocol, warn_without_key
+from roformer_keras.server.protection import host_names, warn_without_key
 from roformer_keras.types import Engine
 
 # Connections that wait to be accepted.
@@ -59,12 +59,15 @@ def serve(
         remark(f"{model.name} answers at http://{shown}:{address[1]}")
         config = uvicorn.Config(
             app,
-            http=make_protocol(options),
+            http="httptools",
             ws="none",
             # Requests are counted at /metrics; their texts are nobody's business.
             access_log=False,
             log_level="warning",
             server_header=False,
+            # uvicorn counts the connection that asks, too.
+            limit_concurrency=options.max_connections + 1,
+            timeout_keep_alive=math.ceil(options.read_timeout),
             timeout_graceful_shutdown=math.ceil(options.timeout),
         )
         _Server(config).run(sockets=[bound])

@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import docs_blocks
@@ -77,28 +76,28 @@ def test_a_full_server_says_when_to_try_again(sim):
             assert "the server is busy" in answer.json()["error"]["message"]
 
 
-def test_slow_and_idle_clients_are_dropped_while_others_are_served(sim):
+def test_connections_and_slow_bodies_have_limits(sim):
     with contextlib.ExitStack() as stack:
 
         def connect():
             return stack.enter_context(sim.connect())
 
         idle = [connect() for _ in range(250)]
-        slow_head, slow_body = connect(), connect()
-        slow_head.sendall(b"GET /health HTTP/1.1\r\nHost: localhost")
+        slow_body, waiting = connect(), connect()
         slow_body.sendall(
             b"POST /similarity HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
             b"Content-Type: application/json\r\n\r\n{"
         )
         assert embeddings(sim, "北京")
-        too_many = [connect() for _ in range(100)]
-        # Beyond the limit they are closed at once.
-        assert any(map(is_closed, too_many[-2:]))
         status, content = answer_of(slow_body)
         assert status == 408
         assert "within 2 seconds" in content
-        assert is_closed(slow_head)
-        assert all(map(is_closed, idle))
+        # After an answer, a connection is for the next request, for some seconds.
+        waiting.sendall(b"GET /health" + HOST + b"\r\n")
+        assert answer_of(waiting)[0] == 200
+        idle += [connect() for _ in range(100)]
+        assert sim.get("/health").status_code == 503
+    until(lambda: sim.get("/health").status_code == 200)
     assert embeddings(sim, "北京")
 
 
@@ -123,14 +122,6 @@ def answer_of(connection):
             received += part
     start, _, content = received.partition(b"\r\n\r\n")
     return int(start.split()[1]), content.decode()
-
-
-def is_closed(connection):
-    """Waits until the server says something or closes."""
-    try:
-        return connection.recv(1) == b""
-    except ConnectionError:
-        return True
 
 
 @pytest.fixture(scope="module")
@@ -172,14 +163,6 @@ def test_hostile_requests_get_plain_words_while_others_are_served(sim, gpt):
     assert wrong == []
 
 
-def test_a_head_without_an_end_is_dropped(sim):
-    with sim.connect() as connection:
-        with contextlib.suppress(ConnectionError):
-            connection.sendall(b"GET /health" + HOST + b"A: " + b"a" * 2**20)
-        assert is_closed(connection)
-    assert sim.get("/health").status_code == 200
-
-
 def steps_of_a_client_that_goes(server, path, body, short):
     """Steps of a turn that are computed, and turns; `short` comes when it has ended."""
 
@@ -214,20 +197,6 @@ def test_turns_that_nobody_waits_for_are_left_out(sim):
     short = {"texts": body["texts"][:1], "max_tokens": 1}
     _, turns = steps_of_a_client_that_goes(sim, "/paraphrase", body, short)
     assert turns < 75
-
-
-def test_a_client_that_does_not_read_is_dropped(sim):
-    many = (b"GET /openapi.json" + HOST + b"\r\n") * 2000
-    with socket.socket() as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.connect(("127.0.0.1", sim.port))
-        connection.settimeout(1)
-        # Answers of some 10 MB, which nobody reads.
-        with pytest.raises(ConnectionError):
-            for _ in range(60):
-                with contextlib.suppress(TimeoutError):
-                    connection.sendall(many)
-                time.sleep(0.5)
 
 
 def test_a_stream_of_openai(gpt):

@@ -196,8 +196,8 @@ def test_the_objects_of_kubernetes_fit_each_other(parser):
     assert service["spec"]["ports"][0]["targetPort"] == port["name"]
     for probe, path in (
         ("startupProbe", "/health"),
-        ("readinessProbe", "/ready"),
-        ("livenessProbe", "/health"),
+        ("readinessProbe", "/health"),
+        ("livenessProbe", "/"),
     ):
         assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
     assert container["env"][0]["name"] == KEY_VARIABLE
@@ -219,7 +219,7 @@ def test_the_health_check_of_the_image_asks_the_port_of_the_command(
     line, asked = "\0".join(["python", "roformer-keras", *words, ""]), []
     monkeypatch.setattr("urllib.request.urlopen", asked.append)
     exec(code, {"open": lambda path: io.StringIO(line)})
-    assert asked == [f"http://127.0.0.1:{port}/health"]
+    assert asked == [f"http://127.0.0.1:{port}/"]
 
 
 def test_the_image_starts_with_flags_of_the_server(parser):

@@ -130,7 +130,7 @@ def running(source, options):
             if process.poll() is not None:
                 raise RuntimeError(f"the server has ended with {process.returncode}")
             with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"http://127.0.0.1:{port}/ready").status_code == 200:
+                if httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200:
                     break
             time.sleep(0.2)
         yield process, port
