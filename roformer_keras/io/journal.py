@@ -161,33 +161,23 @@ def read_record(
         data: path of the data. If given, there must be as many bytes as it counts.
         counts: names of more numbers that it must hold, none below 0.
     """
+    if data is not None:
+        counts = [*counts, "bytes"]
     try:
         check_file(path)
-        record = parse_record(path.read_bytes())
-        if record is None:
-            return None
-        if data is not None:
-            counts = [*counts, "bytes"]
-        if not all(is_integer(record[name]) and record[name] >= 0 for name in counts):
-            return None
-        if data is not None and record["bytes"] > data.stat().st_size:
-            return None
-    except (OSError, LookupError):
-        return None
-    return record
-
-
-def parse_record(content: bytes) -> dict | None:
-    """The content of a record, or None if it is damaged."""
-    try:
-        record = json.loads(content)
+        record = json.loads(path.read_bytes())
         # What every record has, each of the type that its readers expect.
         record["settings"].keys(), record["inputs"].keys()
-    except (ValueError, LookupError, TypeError, AttributeError):
+        is_whole = all(
+            is_integer(record[name]) and record[name] >= 0 for name in counts
+        )
+        if data is not None:
+            is_whole = is_whole and record["bytes"] <= data.stat().st_size
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
     except RecursionError:  # Brackets in brackets.
         return None
-    return record
+    return record if is_whole else None
 
 
 def write_record(path: Path, metadata: Mapping, **progress) -> None:
