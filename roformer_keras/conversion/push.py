@@ -63,7 +63,7 @@ def push_to_hub(
         f"{source!r:.80}",
     )
     # Before the work.
-    import_extra("huggingface_hub", "an upload to the Hub")
+    hub = import_extra("huggingface_hub", "an upload to the Hub")
     with scratch_folder() as scratch:
         if not is_path:
             preset = scratch / "preset"
@@ -73,6 +73,5 @@ def push_to_hub(
         how = {key: options.pop(key, value) for key, value in _SAVED_BY.items()}
         with open_prepared(source, format, **options) as ready:
             save(ready, folder, format, repository=name, **how)
-        return upload(
-            folder, name, private=private, token=token, commit_message=commit_message
-        )
+        api = hub.HfApi(token=token)
+        return upload(api, folder, name, private, commit_message)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from roformer_keras.checks import check_instance
 from roformer_keras.errors import (
@@ -96,36 +97,13 @@ def check_repository(repository: str) -> str:
 
 
 def upload(
-    folder: Path,
-    repository: str,
-    *,
-    private: bool | None = None,
-    token: str | None = None,
-    commit_message: str | None = None,
+    api: Any, folder: Path, name: str, private: bool | None, commit_message: str | None
 ) -> str:
-    """Makes a folder the content of a repository on the Hub, in one commit.
+    """Makes a folder the content of a repository on the Hub; returns the commit.
 
     Files of another model of this package's formats that the repository holds are
     deleted, files of other names and its README.md are kept; so is its history.
-
-    Args:
-        folder: of a model.
-        repository: `owner/name`, which is made if there is none.
-        private: bool. Whether a new repository is private; as the owner has it set if
-            not given.
-        token: str. By default that of `hf auth login` or `$HF_TOKEN`.
-        commit_message: str.
-
-    Returns:
-        The address of the commit.
-
-    Raises:
-        OutputError: the Hub refuses it or cannot be reached; says why.
-        ConfigurationError: huggingface_hub is not installed; names the extra.
     """
-    name = check_repository(repository)
-    hub = import_extra("huggingface_hub", "an upload to the Hub")
-    api = hub.HfApi(token=token)
     with _errors_of_hub(OutputError, f"{PREFIX}{name} cannot be written"):
         api.create_repo(name, private=private, exist_ok=True)
         stored = api.list_repo_files(name)
