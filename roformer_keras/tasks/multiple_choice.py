@@ -159,12 +159,6 @@ class RoFormerMultipleChoice(VectorTask):
     def probabilities(self) -> Callable:
         return ops.softmax
 
-    def default_loss(self) -> keras.losses.Loss:
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-    def default_metrics(self) -> list[keras.metrics.Metric]:
-        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-
     def make_rows(self, texts: list[tuple[Any, ...]]) -> "ChoiceRows":
         return ChoiceRows(self.text_tokenizer(), texts, self.max_length)
 

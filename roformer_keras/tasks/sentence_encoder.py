@@ -236,12 +236,11 @@ class RoFormerSentenceEncoder(TextTask):
             return CoSENT(self.scale)
         if self.objective == "contrastive":
             return SupervisedContrastive(self.scale)
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return super().default_loss()
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        if self.objective == "classification":
-            return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-        return []
+        is_classified = self.objective == "classification"
+        return super().default_metrics() if is_classified else []
 
     def make_rows(self, texts: list[tuple[str, ...]]) -> Rows | GroupRows:
         if len(texts[0]) == 1:

@@ -84,7 +84,7 @@ class TextTask(PresetModel):
     - `make_targets(y, rows)`: targets of all rows, checked.
     - `batch_targets(targets, numbers, inputs)`: targets of a batch, unless they are
       rows of an array.
-    - `default_loss()`, `default_metrics()`.
+    - `default_loss()`, `default_metrics()`, if they are not those of classes.
     - one verb for answers: `classify`, `regress`, `rank`, `encode`, `extract`,
       `answer` or `choose`.
     - `files_class`: `TaskFiles` of the task, for `finetune`, `evaluate` and `predict`.
@@ -181,6 +181,14 @@ class TextTask(PresetModel):
     def probabilities(self) -> Callable | None:
         """Function from logits to probabilities of classes, if labels are classes."""
         return None
+
+    def default_loss(self) -> keras.losses.Loss | Callable:
+        """The loss of classes, whose outputs are logits."""
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def default_metrics(self) -> list[keras.metrics.Metric]:
+        """The share of right classes."""
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
         return make_optimizer(finetuning_rate(self.config.hidden_dim))

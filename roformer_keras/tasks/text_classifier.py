@@ -183,12 +183,12 @@ class RoFormerTextClassifier(VectorTask):
     def default_loss(self) -> keras.losses.Loss:
         if self.multi_label:
             return keras.losses.BinaryCrossentropy(from_logits=True)
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return super().default_loss()
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
         if self.multi_label:
             return [keras.metrics.BinaryAccuracy(threshold=0.0, name="accuracy")]
-        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+        return super().default_metrics()
 
     def divergence(self, first: TensorLike, second: TensorLike) -> TensorLike:
         if self.multi_label:

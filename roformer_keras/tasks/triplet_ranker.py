@@ -115,12 +115,6 @@ class RoFormerTripletRanker(VectorTask):
     def probabilities(self) -> Callable:
         return ops.softmax
 
-    def default_loss(self) -> keras.losses.Loss:
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-    def default_metrics(self) -> list[keras.metrics.Metric]:
-        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-
     def make_rows(self, texts: list[tuple[str, ...]]) -> GroupRows:
         groups = [[(a, b), (a, c)] for a, b, c in texts]
         return GroupRows(self.text_tokenizer(), groups, self.max_length)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from common import wrong_cells
 from keras import losses, metrics, ops
-from test_containers import CHARACTER, ONE_BLOCK, TASKS, loaded
+from model.test_containers import CHARACTER, ONE_BLOCK, TASKS, loaded
 
 from roformer_keras import tasks
 from roformer_keras.errors import ConfigurationError

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 import seqeval.metrics
 import sklearn.metrics
 
@@ -67,6 +68,19 @@ def test_numbers():
     assert "spearman               undefined (all values are" in format_report(
         NumberMeasure().report([1], [2])
     )
+
+
+def test_correlations_are_those_of_scipy():
+    random = np.random.default_rng(0)
+    # With ties.
+    expected, predicted = random.integers(0, 5, 60), random.integers(0, 9, 60) / 2
+    report = NumberMeasure().report(expected, predicted)
+    for name, function in (
+        ("spearman", scipy.stats.spearmanr),
+        ("pearson", scipy.stats.pearsonr),
+    ):
+        statistic = function(expected, predicted).statistic
+        assert report[name] == pytest.approx(statistic, rel=1e-12)
 
 
 def spans_of(tags):
