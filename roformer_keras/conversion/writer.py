@@ -302,30 +302,26 @@ def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor)
     The `.meta` graph of the released zips is left out: nothing reads it.
     """
     encoder = checkpoint.config
-    problem = None
-    if checkpoint.vocabulary is None:
-        problem = (
-            "has no vocabulary, and a bert4keras zip needs its vocab.txt: give it as "
-            "vocabulary="
-        )
-    elif encoder.layer_norm_cond_size:
-        problem = (
-            "has conditional norms, which bert4keras keeps in no checkpoint: choose "
-            "another format"
-        )
-    elif encoder.activation == "gelu_tanh":
-        problem = (
-            "has activation='gelu_tanh', which no bert_config.json can name: choose "
-            "another format"
-        )
-    elif "cls/predictions/output_mapping/kernel" in checkpoint.tensors:
-        problem = (
-            "maps the output to another width, which bert4keras reads from no "
-            "RoFormerV2 checkpoint: choose another format"
-        )
+    label = checkpoint.label
     refuse(
-        problem is not None,
-        f"{checkpoint.label} {problem}",
+        checkpoint.vocabulary is None,
+        f"{label} has no vocabulary, and a bert4keras zip needs its vocab.txt: give it "
+        "as vocabulary=",
+    )
+    refuse(
+        encoder.layer_norm_cond_size,
+        f"{label} has conditional norms, which bert4keras keeps in no checkpoint: "
+        "choose another format",
+    )
+    refuse(
+        encoder.activation == "gelu_tanh",
+        f"{label} has activation='gelu_tanh', which no bert_config.json can name: "
+        "choose another format",
+    )
+    refuse(
+        "cls/predictions/output_mapping/kernel" in checkpoint.tensors,
+        f"{label} maps the output to another width, which bert4keras reads from no "
+        "RoFormerV2 checkpoint: choose another format",
     )
     folder = PARTIAL_PREFIX.sub("", path.name).removesuffix(".zip")
     bert_config = checkpoint.bert_config or {}

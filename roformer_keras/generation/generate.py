@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 
 from roformer_keras.checks import check_integer, is_integer
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.generation.options import GenerationConfig, Prompt
 from roformer_keras.generation.prompts import (
     LENGTHS,
@@ -262,16 +262,18 @@ def stream_steps(
     Args:
         shows_stop: bool. Whether the text has the stop token that ends it.
     """
-    if not isinstance(prompt, str):
-        raise ConfigurationError(f"a prompt to stream must be a str, got {prompt!r}")
+    refuse(
+        not isinstance(prompt, str),
+        f"a prompt to stream must be a str, got {prompt!r}",
+    )
     lengths = {name: options.pop(name) for name in LENGTHS if name in options}
     config = generation_config(model, stop_tokens, seed, **options)
-    if config.method == "beam" or config.copies > 1:
-        raise ConfigurationError(
-            "a stream is one text, and a text of method='beam' is not known before its "
-            f"end, got method={config.method!r}, num_return_sequences="
-            f"{config.num_return_sequences}: use generate"
-        )
+    refuse(
+        config.method == "beam" or config.copies > 1,
+        "a stream is one text, and a text of method='beam' is not known before its "
+        f"end, got method={config.method!r}, num_return_sequences="
+        f"{config.num_return_sequences}: use generate",
+    )
     row = as_prompt(model, prompt, **lengths)
     tokenizer = model.text_tokenizer()
 
@@ -302,11 +304,11 @@ def decode_prompts(
     """The texts of prompts, with a progress bar; arguments as in `generate`."""
     check_integer("batch_size", batch_size, minimum=1)
     is_one = is_integer(first_number)
-    if not is_one and not isinstance(first_number, Sequence | np.ndarray):
-        raise ConfigurationError(
-            f"first_number must be an integer, or one for each prompt, got "
-            f"{first_number!r}"
-        )
+    refuse(
+        not is_one and not isinstance(first_number, Sequence | np.ndarray),
+        f"first_number must be an integer, or one for each prompt, got "
+        f"{first_number!r}",
+    )
     if not is_one and len(first_number) != len(prompts):
         raise ConfigurationError(
             f"first_number must be one number, or one for each of {len(prompts)} "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from roformer_keras.checks import Only, Settings, choice, integer, number
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import refuse
 
 METHODS = ("sample", "greedy", "beam")
 # Beyond it a text would take days, or more memory than any machine has.
@@ -98,11 +98,11 @@ class SearchOptions(SamplingOptions):
             "beam": (self.num_beams, "raise num_beams"),
         }
         maximum, hint = limits.get(self.method, (None, None))
-        if maximum is not None and self.num_return_sequences > maximum:
-            raise ConfigurationError(
-                f"method={self.method!r} gives at most {maximum} for each prompt, got "
-                f"num_return_sequences={self.num_return_sequences}; {hint}"
-            )
+        refuse(
+            maximum is not None and self.num_return_sequences > maximum,
+            f"method={self.method!r} gives at most {maximum} for each prompt, got "
+            f"num_return_sequences={self.num_return_sequences}; {hint}",
+        )
 
     @property
     def copies(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any, overload
 import numpy as np
 
 from roformer_keras.checks import check_integer, check_names, is_integer
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.generation.generate import Scored, decode_prompts
 from roformer_keras.generation.options import MAX_TEXTS, SamplingOptions
 from roformer_keras.generation.prompts import (
@@ -88,8 +88,10 @@ def paraphrase(
     for name, value in (("n", n), ("k", k)):
         check_integer(name, value, 1, MAX_TEXTS)
     rows, is_text, is_one = as_rows(texts)
-    if not is_text:
-        raise ConfigurationError("texts to paraphrase must be str, got ids")
+    refuse(
+        not is_text,
+        "texts to paraphrase must be str, got ids",
+    )
     config = generation_config(model, None, seed, num_return_sequences=n, **options)
     prompts = [
         as_prompt(
@@ -122,10 +124,10 @@ def paraphrase(
 
 def masked(model: Any, text: str, positions: Sequence[int]) -> str | list[int]:
     """The ids of a text with `[MASK]` at some of them; the text if at none."""
-    if not isinstance(positions, Iterable):
-        raise ConfigurationError(
-            f"masked_positions must be a list of integers, got {positions!r}"
-        )
+    refuse(
+        not isinstance(positions, Iterable),
+        f"masked_positions must be a list of integers, got {positions!r}",
+    )
     positions = list(positions)
     if not positions:
         return text

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from roformer_keras.checks import check_integer, check_iterable, is_integer
-from roformer_keras.errors import ConfigurationError, VocabularyError
+from roformer_keras.errors import ConfigurationError, VocabularyError, refuse
 from roformer_keras.generation.options import MAX_TOKENS, GenerationConfig, Prompt
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
@@ -60,11 +60,11 @@ def as_rows(prompts: Any) -> tuple[Sequence, bool, bool]:
         return prompts, True, False
     if all(isinstance(prompt, Integral) for prompt in prompts):
         return [prompts], False, True
-    if not all(_is_list(prompt) for prompt in prompts):
-        raise ConfigurationError(
-            "prompts must be texts or lists of ids, and not some of both, got "
-            f"{prompts!r:.80}"
-        )
+    refuse(
+        not all(_is_list(prompt) for prompt in prompts),
+        "prompts must be texts or lists of ids, and not some of both, got "
+        f"{prompts!r:.80}",
+    )
     return prompts, False, False
 
 
@@ -115,11 +115,11 @@ def as_prompt(
             f"a prompt must be shorter than max_length={max_length} tokens, got "
             f"{len(ids)}: {shown:.40}; raise max_length or cut the prompt"
         )
-    if min_new_tokens > max_new_tokens:
-        raise ConfigurationError(
-            f"at least {min_new_tokens} new tokens do not fit in {max_new_tokens}: "
-            "raise max_new_tokens or max_length"
-        )
+    refuse(
+        min_new_tokens > max_new_tokens,
+        f"at least {min_new_tokens} new tokens do not fit in {max_new_tokens}: "
+        "raise max_new_tokens or max_length",
+    )
     return Prompt(tuple(ids), (0,) * len(ids), max_new_tokens, min_new_tokens)
 
 
@@ -135,10 +135,10 @@ def check_lengths(
         check_integer("max_length", max_length, 1, MAX_TOKENS)
     if max_new_tokens is not None:
         check_integer("max_new_tokens", max_new_tokens, 1, MAX_TOKENS)
-        if max_length is not None:
-            raise ConfigurationError(
-                "a text is limited by max_length or by max_new_tokens, got both"
-            )
+        refuse(
+            max_length is not None,
+            "a text is limited by max_length or by max_new_tokens, got both",
+        )
     check_integer("min_length", min_length, 0, max_length or MAX_TOKENS)
     maximum = max_new_tokens or MAX_TOKENS
     check_integer("min_new_tokens", min_new_tokens, 0, maximum)
@@ -156,15 +156,15 @@ def as_ids(model: WritingModel, text: str, name: str = "a prompt") -> list[int]:
     """
     tokenizer = model.text_tokenizer()
     ids, _ = tokenizer.encode(text)
-    if len(ids) == 2:
-        raise ConfigurationError(
-            f"{name} must hold text, got {text!r}, which has no token"
-        )
-    if set(ids[1:-1]) == {tokenizer.unk_id}:
-        raise ConfigurationError(
-            f"{name} must have tokens of the vocabulary, got {text:.40} of which "
-            "it holds none"
-        )
+    refuse(
+        len(ids) == 2,
+        f"{name} must hold text, got {text!r}, which has no token",
+    )
+    refuse(
+        set(ids[1:-1]) == {tokenizer.unk_id},
+        f"{name} must have tokens of the vocabulary, got {text:.40} of which "
+        "it holds none",
+    )
     # [SEP] would end a text that is continued.
     return ids[:-1] if model.is_continuation else ids
 
@@ -176,8 +176,10 @@ def _check_ids(model, ids):
         raise ConfigurationError(
             f"token ids must be integers from 0 to {size - 1}, got {wrong[0]!r}"
         )
-    if not len(ids):
-        raise ConfigurationError("a prompt must hold at least one id, got none")
+    refuse(
+        not len(ids),
+        "a prompt must hold at least one id, got none",
+    )
     return [int(i) for i in ids]
 
 
@@ -213,9 +215,10 @@ def stop_ids_of(model: WritingModel, stop_tokens: Any) -> tuple[int, ...]:
             ids += _check_ids(model, [token])
             continue
         token_id = model.text_tokenizer().token_to_id(token)
-        if model.text_tokenizer().id_to_token(token_id) != token:
-            raise VocabularyError(
-                f"a stop token must be in the vocabulary, got {token!r}"
-            )
+        refuse(
+            model.text_tokenizer().id_to_token(token_id) != token,
+            f"a stop token must be in the vocabulary, got {token!r}",
+            error=VocabularyError,
+        )
         ids += [token_id, model.text_tokenizer().sep_id]
     return tuple(dict.fromkeys(ids))

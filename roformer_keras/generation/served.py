@@ -16,7 +16,13 @@ from roformer_keras.checks import (
     takes_other_names,
 )
 from roformer_keras.engines.programs import OpenVINOProgram
-from roformer_keras.errors import ConfigurationError, Hint, SourceError, errors_at
+from roformer_keras.errors import (
+    ConfigurationError,
+    Hint,
+    SourceError,
+    errors_at,
+    refuse,
+)
 from roformer_keras.generation import generate as writing
 from roformer_keras.generation import paraphrase as paraphrasing
 from roformer_keras.generation.engines import FORMAT, SUFFIX
@@ -82,11 +88,12 @@ class ServedGenerator:
     def __init__(self, folder: str | os.PathLike, bfloat16: bool = False):
         check_path("folder", folder)
         check_flag("bfloat16", bfloat16)
-        if not is_served_generator(folder):
-            raise SourceError(
-                f"a generator is exported by export_generator, or by export "
-                f"--generator; {folder} has no {EXPORT} of one"
-            )
+        refuse(
+            not is_served_generator(folder),
+            f"a generator is exported by export_generator, or by export "
+            f"--generator; {folder} has no {EXPORT} of one",
+            error=SourceError,
+        )
         self.folder, self._bfloat16 = Path(folder), bfloat16
         self.metadata = read_export(folder, (FORMAT,))
         with errors_at(self.folder / EXPORT):
@@ -183,12 +190,11 @@ class ServedGenerator:
     def _check_engine(self, engine):
         engine = engine or "auto"
         check_choice("engine", engine, ENGINES)
-        if engine not in ("auto", self.engine):
-            raise ConfigurationError(
-                f"an export computes with its own engine, {self.engine!r}, got "
-                f"{engine!r}",
-                hint=Hint("leave out {engine}"),
-            )
+        refuse(
+            engine not in ("auto", self.engine),
+            f"an export computes with its own engine, {self.engine!r}, got {engine!r}",
+            hint=Hint("leave out {engine}"),
+        )
 
 
 def _checked_reading(metadata):
@@ -202,8 +208,8 @@ def _checked_reading(metadata):
         raise ConfigurationError(explain_withdrawn("RoFormerSeq2Seq"))
     if (value := generator["new_tokens"].get("fixed")) is not None:
         check_integer("new_tokens.fixed", value, minimum=1)
-    if [name for name in networks if name != "vectors"] != ["decoder"]:
-        raise ConfigurationError(
-            f"networks must be decoder, and may be vectors; got {networks!r:.80}"
-        )
+    refuse(
+        [name for name in networks if name != "vectors"] != ["decoder"],
+        f"networks must be decoder, and may be vectors; got {networks!r:.80}",
+    )
     return Reading.from_dict(reading)

@@ -28,7 +28,7 @@ from roformer_keras.conversion.weights import (
     model_heads,
     weight_table,
 )
-from roformer_keras.errors import ConfigurationError, errors_at
+from roformer_keras.errors import ConfigurationError, errors_at, refuse
 from roformer_keras.fast_model import refuse_quantized
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.hdf5 import hdf5_errors
@@ -183,13 +183,13 @@ def write_preset(
     """`PresetModel.save_to_preset`."""
     refuse_quantized(model)
     for part in (model, getattr(model, "backbone", model)):
-        if not is_stored(type(part)):
-            raise ConfigurationError(
-                "a preset holds classes of this package, and a class of yours may "
-                f"compute something else, got {type(part).__name__}",
-                hint="write the model by model.save('name.keras'), and read it by "
-                "keras.models.load_model with the class in custom_objects",
-            )
+        refuse(
+            not is_stored(type(part)),
+            "a preset holds classes of this package, and a class of yours may "
+            f"compute something else, got {type(part).__name__}",
+            hint="write the model by model.save('name.keras'), and read it by "
+            "keras.models.load_model with the class in custom_objects",
+        )
     # A folder in which only a tokenizer was saved waits for its model.
     waits = not (Path(folder) / "config.json").exists()
     saved = (Path(folder) / "tokenizer.json").is_file()
@@ -381,11 +381,11 @@ def take_backbone(cls: type, options: dict[str, Any]) -> Any:
     backbone = options.pop("backbone", None)
     if isinstance(backbone, dict):
         backbone = keras.saving.deserialize_keras_object(backbone)
-    if not isinstance(getattr(backbone, "config", None), RoFormerConfig):
-        raise ConfigurationError(
-            f"backbone of a {cls.__name__} must be a RoFormerBackbone, got "
-            f"{backbone!r:.80}"
-        )
+    refuse(
+        not isinstance(getattr(backbone, "config", None), RoFormerConfig),
+        f"backbone of a {cls.__name__} must be a RoFormerBackbone, got "
+        f"{backbone!r:.80}",
+    )
     return backbone
 
 
