@@ -30,7 +30,7 @@ from roformer_keras.checks import (
 )
 from roformer_keras.conversion.reader import read_tokenizer
 from roformer_keras.conversion.writer import save_tokenizer
-from roformer_keras.errors import ConfigurationError, VocabularyError, refuse
+from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.blob import Blob, unreadable
@@ -144,12 +144,11 @@ class RoFormerTokenizer:
     @property
     def mask_id(self) -> int:
         """The id of `[MASK]`; VocabularyError if the vocabulary lacks it."""
-        refuse(
-            MASK not in self._ids,
-            f"this vocabulary has no {MASK}; if it was simplified, name it in "
-            "startswith to keep it",
-            error=VocabularyError,
-        )
+        if MASK not in self._ids:
+            raise VocabularyError(
+                f"this vocabulary has no {MASK}; if it was simplified, name it in "
+                "startswith to keep it"
+            )
         return self._ids[MASK]
 
     def token_to_id(self, token: str) -> int:
@@ -212,11 +211,10 @@ class RoFormerTokenizer:
         Source: bert4keras 0.11.5, `load_vocab(simplified=True, startswith=[...])`.
         """
         for token in startswith:
-            refuse(
-                token not in self._ids,
-                f"startswith must name tokens of the vocabulary, got {token!r}",
-                error=VocabularyError,
-            )
+            if token not in self._ids:
+                raise VocabularyError(
+                    f"startswith must name tokens of the vocabulary, got {token!r}"
+                )
         first = dict.fromkeys(startswith)
         others = [t for t in self._tokens if t not in first and not _is_redundant(t)]
         keep_tokens = [self._ids[token] for token in [*startswith, *others]]
@@ -475,14 +473,12 @@ class RoFormerTokenizer:
             (2, 6)
         """
         texts, pairs = _as_batch(texts, pairs)
-        refuse(
-            padding not in ("longest", "max_length"),
-            f"padding must be 'longest' or 'max_length', got {padding!r}",
-        )
-        refuse(
-            padding == "max_length" and max_length is None,
-            "padding='max_length' needs max_length, got None",
-        )
+        if padding not in ("longest", "max_length"):
+            raise ConfigurationError(
+                f"padding must be 'longest' or 'max_length', got {padding!r}"
+            )
+        if padding == "max_length" and max_length is None:
+            raise ConfigurationError("padding='max_length' needs max_length, got None")
         limits = max_length, truncate_from
         tokens_of = functools.partial(self._as_tokens, keep_mask, *limits)
         rows = join_rows(tokens_of, texts, pairs, *limits)
@@ -565,11 +561,8 @@ def _read_vocabulary(vocabulary):
             "a vocabulary must be a path, a list of tokens or a dict from token to id, "
             f"got {_brief(vocabulary)}"
         )
-    refuse(
-        not tokens,
-        "a vocabulary must hold tokens, this one is empty",
-        error=VocabularyError,
-    )
+    if not tokens:
+        raise VocabularyError("a vocabulary must hold tokens, this one is empty")
     return tokens
 
 
