@@ -26,14 +26,6 @@ def read_texts(texts: Iterable[str], encoding: str = "utf-8") -> list[str]:
     return lines
 
 
-def number_rows(
-    path: str, rows: Iterable, lines: Iterable[int], format: str | None = None
-) -> list[tuple]:
-    """Pairs of where a row stands in a file, and the row."""
-    where = files.name_places(path, format)
-    return [(where(line), row) for line, row in zip(lines, rows, strict=False)]
-
-
 def typed_rows(texts: Iterable[str]) -> list[tuple]:
     """Pairs of which `--text` a text is, and the row of it."""
     return [(f"text {at}", (text,)) for at, text in enumerate(texts, start=1)]

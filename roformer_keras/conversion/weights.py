@@ -189,20 +189,6 @@ _BLOCK = {
 }
 
 
-def _block_shapes(hidden: int, key: int, value: int, inner: int) -> dict[str, tuple]:
-    """Part of a block -> shape of its kernel, or of the parameters of its norm."""
-    return {
-        "attention/query": (hidden, key),
-        "attention/key": (hidden, key),
-        "attention/value": (hidden, value),
-        "attention/output_dense": (value, hidden),
-        "attention_norm": (hidden,),
-        "feed_forward/intermediate_dense": (hidden, inner),
-        "feed_forward/output_dense": (inner, hidden),
-        "feed_forward_norm": (hidden,),
-    }
-
-
 class _Table:
     """Rows of an encoder, collected in the order of computation."""
 
@@ -234,13 +220,21 @@ class _Table:
             )
 
     def add_block(self, number: int):
-        config = self._config
-        shapes = _block_shapes(
-            config.hidden_dim,
-            config.num_heads * config.key_dim,
-            config.num_heads * config.head_dim,
-            config.intermediate_dim,
+        config, hidden = self._config, self._config.hidden_dim
+        key, value = (
+            config.num_heads * dim for dim in (config.key_dim, config.head_dim)
         )
+        # The shape of a kernel, or of the parameters of a norm.
+        shapes: dict[str, tuple[int, ...]] = {
+            "attention/query": (hidden, key),
+            "attention/key": (hidden, key),
+            "attention/value": (hidden, value),
+            "attention/output_dense": (value, hidden),
+            "attention_norm": (hidden,),
+            "feed_forward/intermediate_dense": (hidden, config.intermediate_dim),
+            "feed_forward/output_dense": (config.intermediate_dim, hidden),
+            "feed_forward_norm": (hidden,),
+        }
         for part, (name, layer, attribute) in _BLOCK.items():
             name = f"bert/encoder/layer_{number}/{name}"
             path = f"transformer_layer_{number}/{part}"

@@ -16,16 +16,6 @@ _LOGGER = logging.getLogger(__name__)
 FORMAT, SUFFIX = "openvino", ".xml"
 
 
-def engine_of_writing(engine: str) -> str:
-    """The engine for the steps of texts.
-
-    Raises:
-        ConfigurationError: there is no such engine.
-    """
-    check_choice("engine", engine, ENGINES)
-    return engine
-
-
 def make_decoder(
     write: Callable[[Any], None], reading: Reading, engine: str, bfloat16: bool
 ) -> StatefulDecoder:
@@ -62,11 +52,11 @@ def kept_decoder(model: Any, engine: Any = None) -> Any:
         _LOGGER.info(f"compiling for the engine {name!r}")
         return make_decoder(model._network(), model._reading(), name, is_bfloat16)
 
+    name = engine or model._engine
+    check_choice("engine", name, ENGINES)
     inference = inference_of(model)
-    version = [model.config, getattr(model.tokenizer, "cls_id", None)]
-    decoder = inference.program(
-        engine_of_writing(engine or model._engine), "decoder", compile_networks, version
-    )
+    version = [model.config]
+    decoder = inference.program(name, "decoder", compile_networks, version)
     if decoder is not None:
         return decoder
     return inference.keep("decoder of keras", model._make_decoder, version)

@@ -249,7 +249,7 @@ def make_training_model(model, inputs, outputs, name) -> FastModel:
     """A functional model under the dtype policy of the model that it trains."""
     trainer = FastModel(inputs, outputs, name=name)
     # Under mixed_float16 `compile` goes by it, and scales the loss.
-    trainer.dtype_policy = getattr(model, "backbone", model).dtype_policy
+    trainer.dtype_policy = model.backbone.dtype_policy
     return trainer
 
 
