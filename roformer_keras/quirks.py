@@ -269,9 +269,10 @@ def set_first_epoch(model: Any, epoch: int | None) -> None:
 def set_loss_tracker(model: Any, tracker: Any) -> None:
     """Sets the metric that averages the losses of batches.
 
-    Keras: it weighs a batch by its rows, also where the loss is a mean over tokens.
+    Keras: it weighs a batch by its rows, also where the loss is a mean over tokens. A
+    metric that is set in the usual way would be listed a second time.
     """
-    model._loss_tracker = tracker
+    object.__setattr__(model, "_loss_tracker", tracker)
 
 
 # The option by which `fit` of Keras marks its own call of `evaluate`: the data is that
