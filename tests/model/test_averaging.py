@@ -243,6 +243,8 @@ def settings_of(corpus, **changes):
 
 
 @pytest.mark.e2e
+# `tf.data` traces its functions in eager tests too, and warns of it.
+@pytest.mark.filterwarnings("ignore:Even though the `tf.config")
 @pytest.mark.usefixtures("eagerly")
 def test_an_interrupted_training_ends_in_a_preset_of_means(corpus, tmp_path):
     settings, folder = settings_of(corpus), tmp_path / "whole"

@@ -165,7 +165,6 @@ def test_defaults_of_losses_and_functions():
         losses.SupervisedContrastive: {"scale": 20.0},
         losses.SimilarityRegression: {"factor": 100.0},
         losses.CoSENT: {"scale": 20.0},
-        losses.LabelSmoothing: {"smoothing": 0.1},
     }.items():
         assert loss().options == options
     # The functions too compute in float32.
@@ -175,8 +174,6 @@ def test_defaults_of_losses_and_functions():
     close(losses.cosent(DEGREES, COSINES), plain.cosent(DEGREES, COSINES))
     expected = plain.supervised_contrastive(LABELS, LOGITS)
     close(losses.supervised_contrastive(LABELS, LOGITS), expected)
-    expected = plain.smoothed_crossentropy(LABELS, LOGITS)
-    close(losses.smoothed_crossentropy(LABELS, LOGITS), expected)
     teacher = RNG.normal(size=(6, 3))
     row_losses = losses.similarity_regression(
         plain.cosines(teacher), plain.cosines(VECTORS)
