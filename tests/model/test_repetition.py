@@ -60,24 +60,21 @@ def expected_texts(model, prompts, penalties, options):
     stops = (5, 17, 60)
     texts = []
     for number, prompt in enumerate(prompts):
-        read, begins = model, prompt
-        if not hasattr(model, "mlm_head"):
-            read, begins = plain.EncoderDecoder(model, prompt), [model.tokenizer.cls_id]
 
-        def process(text, scores, begins=begins):
-            return processed([*begins, *text], scores, penalties)
+        def process(text, scores, prompt=prompt):
+            return processed([*prompt, *text], scores, penalties)
 
         common = {"stops": stops, "process": process}
         if options["method"] == "beam":
-            beams = plain.beam(read, prompt, LIMIT, options["num_beams"], **common)
+            beams = plain.beam(model, prompt, LIMIT, options["num_beams"], **common)
             texts.append([(ids, score) for score, ids in beams])
             continue
         if options["method"] == "greedy":
-            text = plain.greedy(read, prompt, LIMIT, **common)
+            text = plain.greedy(model, prompt, LIMIT, **common)
         else:
             cuts = {"temperature": 0.7, "top_k": min(30, size), "top_p": 0.9}
-            text = plain.sample(read, prompt, LIMIT, 5, number, cuts, **common)
-        texts.append([(text, plain.score(read, prompt, text))])
+            text = plain.sample(model, prompt, LIMIT, 5, number, cuts, **common)
+        texts.append([(text, plain.score(model, prompt, text))])
     return texts
 
 
