@@ -354,7 +354,7 @@ def written(name, folder):
         (folder / "vocab.txt").unlink()
     elif name == "task":
         folder.rmdir()
-        write_preset("task", folder)
+        write_preset(folder)
     else:
         folder.rmdir()
         convert(SMALL, folder, verbose=0)
