@@ -1,6 +1,7 @@
 """Keras's habitual methods, without what makes them slow on TensorFlow."""
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -9,7 +10,7 @@ import numpy as np
 from roformer_keras import quirks
 from roformer_keras.checks import check_choice
 from roformer_keras.data.adapters import call_without_wait, uneven_batches
-from roformer_keras.engines.known import GRAPH_CALLS
+from roformer_keras.engines.known import GRAPH_CALLS, replaced_methods, settings
 from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.inference import Structure, for_any_shape, inference_of
 from roformer_keras.layers.fused import fused
@@ -50,6 +51,8 @@ class FastModel(keras.Model):
     # See `inference.inference_of`.
     _inference: Any = None
     _engine = "auto"
+    # See `refuse_changed`.
+    _made_layers: Any = None
     # The structure for which Keras made its functions.
     _made_for: Structure | None = None
 
@@ -98,9 +101,11 @@ class FastModel(keras.Model):
             filepath, args, kwargs: as in `keras.Model.save`.
 
         Raises:
-            ConfigurationError: the path ends in `.h5`, or a layer is quantized.
+            ConfigurationError: the path ends in `.h5`, or a layer is quantized or
+                is not as the constructor of its model made it.
         """
         refuse_quantized(self)
+        refuse_changed(self)
         refuse(
             str(filepath).endswith((".h5", ".hdf5")),
             f"Keras cannot read these models from HDF5, got the path {filepath}",
@@ -237,4 +242,55 @@ def refuse_quantized(model: keras.Layer) -> None:
             raise ConfigurationError(
                 f"weights must be floats, got {layer.path} in "
                 f"{layer.quantization_mode}: {explain_withdrawn('quantize')}"
+            )
+
+
+class MadeLayers:
+    """The layers of a model as its constructor made them.
+
+    Args:
+        model: Keras model.
+    """
+
+    def __init__(self, model: keras.Model):
+        self._layers = [
+            (layer, type(layer), settings(layer))
+            for layer in quirks.nested_layers(model)
+        ]
+
+    def changed(self) -> Iterator[tuple[str, str]]:
+        """Yields the path of a layer that computes something else, and its change."""
+        for layer, kind, made in self._layers:
+            methods = replaced_methods(layer)
+            if isinstance(layer, keras.Model):
+                methods &= {"call", "__call__"}
+            if type(layer) is not kind:
+                yield layer.path, f"is now a {type(layer).__name__}"
+            for name in sorted(methods):
+                yield layer.path, f"has another {name}"
+            for name, value in made.items():
+                new = getattr(layer, name, None)
+                is_layer = isinstance(value, keras.Layer)
+                if new is not value and (is_layer or new != value):
+                    yield layer.path, f"has another {name}"
+
+
+def remember_layers(model: keras.Model) -> None:
+    """Keeps the layers of a new model, and of those in it, for `refuse_changed`."""
+    for part in quirks.nested_layers(model):
+        if hasattr(part, "_made_layers"):
+            part._made_layers = MadeLayers(part)
+
+
+def refuse_changed(model: keras.Model) -> None:
+    """Raises ConfigurationError if a configuration would lose a changed layer."""
+    for part in quirks.nested_layers(model):
+        made = getattr(part, "_made_layers", None)
+        for path, change in made.changed() if made else ():
+            raise ConfigurationError(
+                f"a file holds the layers that {type(part).__name__} makes, but the "
+                f"layer {path} {change}",
+                hint="undo the change; or make it in the constructor of a subclass, "
+                "and use model.save('name.keras'); or write the weights alone by "
+                "model.save_weights('name.weights.h5')",
             )

@@ -27,6 +27,8 @@ GRAPH_CALLS = {
 _LORA = "lora_enabled lora_rank lora_alpha quantization_config"
 _DENSE = f"units activation use_bias _kernel bias lora_kernel_a lora_kernel_b {_LORA}"
 _TABLE = f"input_dim output_dim _embeddings lora_embeddings_a lora_embeddings_b {_LORA}"
+# Attributes that training, LoRA and `quantize` may change.
+_CHANGEABLE = {*f"{_LORA} rate noise_shape seed seed_generator recompute".split()}
 _POINTER = "num_heads head_dim use_rotary use_bias upper_triangular dense type_dense"
 _CONDITION = "condition_hidden_dim condition_hidden_activation"
 # Class -> the attributes that its writer in `network.WRITERS` knows. Of others a layer
@@ -113,8 +115,7 @@ def check_layer(layer: Any) -> None:
             f"{layer.quantization_mode}",
             hint=Hint("load the model as floats, and use {engine:'openvino-int8'}"),
         )
-    replaced = {x for x in vars(layer) if callable(getattr(kind, x, None))}
-    if replaced - {"build", "quantize"}:
+    if replaced_methods(layer):
         raise unknown_layer(layer, "whose methods were replaced")
     if kind not in KNOWN:
         if not vars(kind).keys() >= {"call", "write_network"}:
@@ -128,6 +129,25 @@ def check_layer(layer: Any) -> None:
     if isinstance(layer, keras.layers.Layer):
         for part in quirks.nested_layers(layer)[1:]:
             check_layer(part)
+
+
+def replaced_methods(layer: keras.Layer) -> set[str]:
+    """Names of methods that a layer has besides those of its class."""
+    methods = {x for x in vars(layer) if callable(getattr(type(layer), x, None))}
+    return methods - {"build", "quantize"}
+
+
+def settings(layer: keras.Layer) -> dict[str, Any]:
+    """The layers in a layer, and the values in `KNOWN` that its weights do not hold."""
+    names = {*KNOWN.get(type(layer), "").split()} - _CHANGEABLE
+    # On PyTorch, a layer keeps the layers in it in another dict.
+    values = {**vars(layer), **vars(layer).get("_modules", {})}
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, keras.Layer)
+        or (name in names and not isinstance(value, keras.Variable))
+    }
 
 
 def unknown_layer(layer: Any, reason: str = "") -> ConfigurationError:

@@ -9,7 +9,12 @@ from keras import ops
 from roformer_keras.config import PERFORMERS, RoFormerConfig, config_from
 from roformer_keras.engines.known import check_methods
 from roformer_keras.errors import Hint, refuse
-from roformer_keras.fast_model import FastModel, refuse_quantized
+from roformer_keras.fast_model import (
+    FastModel,
+    refuse_changed,
+    refuse_quantized,
+    remember_layers,
+)
 from roformer_keras.layers import (
     AttentionMask,
     FeedForward,
@@ -289,6 +294,7 @@ class RoFormerBackbone(PresetModel):
 
     def get_config(self) -> dict[str, Any]:
         refuse_quantized(self)
+        refuse_changed(self)
         return {
             "name": self.name,
             "trainable": trainable_state(self),
@@ -303,6 +309,7 @@ class RoFormerBackbone(PresetModel):
         trainable = fields.pop("trainable", True)
         tokenizer = take_tokenizer(fields, cls.__name__)
         model = cls(**fields)
+        remember_layers(model)
         if tokenizer:
             model._set_tokenizer(*tokenizer)
         # Not an argument: the layers must exist first.

@@ -15,10 +15,10 @@ from roformer_keras.conversion.weights import model_heads, weight_table
 from roformer_keras.data.batches import MappedDataset, TextBatches
 from roformer_keras.data.datasets import check_container, is_ready
 from roformer_keras.errors import ConfigurationError, VocabularyError
-from roformer_keras.fast_model import FastModel
+from roformer_keras.fast_model import FastModel, MadeLayers
 from roformer_keras.models import lora
 from roformer_keras.models.loop_arguments import checks_arguments
-from roformer_keras.models.paths import stored_name
+from roformer_keras.models.paths import is_stored, stored_name
 from roformer_keras.models.preset_files import (
     config_on_backbone,
     loaded_model,
@@ -78,6 +78,9 @@ class PresetModel(FastModel):
     def __init__(self, *args: Any, **kwargs: Any):
         refuse_forked_process()
         super().__init__(*args, **kwargs)
+        if is_stored(type(self)):
+            # The constructor of a subclass may still change them.
+            self._made_layers = MadeLayers(self)
         if keras.backend.backend() == "tensorflow":
             # Also for a model that predicts without being compiled; see `compile`.
             self.jit_compile = False

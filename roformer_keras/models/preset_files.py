@@ -29,7 +29,7 @@ from roformer_keras.conversion.weights import (
     weight_table,
 )
 from roformer_keras.errors import ConfigurationError, errors_at, refuse
-from roformer_keras.fast_model import refuse_quantized
+from roformer_keras.fast_model import refuse_changed, refuse_quantized, remember_layers
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.hdf5 import hdf5_errors
 from roformer_keras.io.tensor import Tensor
@@ -120,6 +120,7 @@ def loaded_model(
         complete = len(rows) == len(weight_table(stored, heads))
         with weights_to_be_loaded() if complete else contextlib.nullcontext():
             model = cls.from_roformer_config(model_config, dtype, **options)
+        remember_layers(model)
         _assign(model, checkpoint, rows, kept_tokens)
         is_whole = tokens[0] is None and not kept_tokens.compounds
         if gradient_checkpointing:
@@ -182,6 +183,7 @@ def write_preset(
 ) -> None:
     """`PresetModel.save_to_preset`."""
     refuse_quantized(model)
+    refuse_changed(model)
     for part in (model, getattr(model, "backbone", model)):
         refuse(
             not is_stored(type(part)),
@@ -362,6 +364,7 @@ def _check_compiled(value):
 def config_on_backbone(model: Any) -> dict[str, Any]:
     """`get_config` of a model on a backbone."""
     refuse_quantized(model)
+    refuse_changed(model)
     backbone = keras.saving.serialize_keras_object(model.backbone)
     if model.tokenizer is not None:
         for name in ("vocabulary", "tokenizer"):
@@ -397,6 +400,7 @@ def restored_model(cls: Any, options: dict[str, Any], *arguments: Any) -> Any:
     saved = {name: one for name, one in options.items() if name not in of_keras}
     check_options(cls, saved, "the configuration of the model")
     model = cls(*arguments, **options)
+    remember_layers(model)
     if tokenizer:
         model._set_tokenizer(*tokenizer)
     if model.backbone.tokenizer is None:

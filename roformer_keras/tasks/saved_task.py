@@ -26,6 +26,7 @@ from roformer_keras.conversion.weights import (
 )
 from roformer_keras.conversion.writer import write_head
 from roformer_keras.errors import ConfigurationError, refuse
+from roformer_keras.fast_model import remember_layers
 from roformer_keras.io.sources import TASK_WEIGHTS
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.models import RoFormerBackbone
@@ -82,6 +83,7 @@ def loaded_task(
         if name is not None:
             arguments["name"] = name
         model = cls(backbone, tokenizer, **arguments)
+        remember_layers(model)
         if is_saved:
             _read_head(model, checkpoint)
             if not {"keep_tokens", "compound_tokens"} & options.keys():

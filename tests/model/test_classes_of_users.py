@@ -6,6 +6,7 @@ import pytest
 from common import CHARACTER, GPT, SIM
 
 import roformer_keras
+from roformer_keras import quirks
 from roformer_keras.errors import ConfigurationError
 
 SMALL = {"num_layers": 1}
@@ -35,7 +36,7 @@ def subclass_of(name):
 
 def outputs(model):
     values = model(model.tokenizer(["今天天气不错"]), training=False)
-    return [np.asarray(value) for value in keras.tree.flatten(values)]
+    return [keras.ops.convert_to_numpy(x) for x in keras.tree.flatten(values)]
 
 
 SLOW = ("RoFormerCausalLM", "RoFormerSim", "RoFormerTextRegressor")
@@ -105,3 +106,116 @@ def test_a_class_of_the_same_name_and_a_backbone_of_the_users(tmp_path):
         model.save(tmp_path / "model.keras")
         with pytest.raises(ConfigurationError, match="must be"):
             roformer_keras.load_model(tmp_path / "model.keras")
+
+
+# === Layers that are changed in a model of this package ===
+
+Projection = type(roformer_keras.layers.FeedForward(4).intermediate_dense)
+
+
+class Doubled(Projection):
+    def call(self, *args, **kwargs):
+        return 2 * super().call(*args, **kwargs)
+
+
+def feed_forward(model):
+    return model.backbone.transformer_layers[0].feed_forward
+
+
+def swap(model):
+    layer = feed_forward(model)
+    dense = layer.output_dense
+    doubled = Doubled.from_config(dense.get_config())
+    doubled.build((None, layer.intermediate_dim))
+    doubled.set_weights(dense.get_weights())
+    with quirks.adding_state(layer):
+        layer.output_dense = doubled
+
+
+def head(model):
+    return next(x for x in model.layers if isinstance(x, keras.layers.Dense))
+
+
+def double(inputs, **kwargs):
+    return 2 * inputs
+
+
+# Name of a change -> layer, attribute, new value.
+CHANGES = {
+    "the class of the head": (head, "__class__", Doubled),
+    "the call of a layer": (feed_forward, "call", double),
+    "the call of the head": (head, "call", double),
+    "the call of the model": (lambda model: model, "call", double),
+    "the call of the backbone": (lambda model: model.backbone, "call", double),
+    "another method": (
+        lambda model: model.backbone.attention_mask,
+        "compute_output_spec",
+        double,
+    ),
+    "an activation": (
+        lambda model: feed_forward(model).intermediate_dense,
+        "activation",
+        keras.activations.tanh,
+    ),
+    "an epsilon": (lambda model: model.backbone.embedding_norm, "epsilon", 0.1),
+}
+WRITERS = {
+    "model.save": lambda model, path: model.save(path / "new.keras"),
+    "Keras": lambda model, path: keras.saving.serialize_keras_object(model),
+    "preset": lambda model, path: model.save_to_preset(path / "preset"),
+    "a model around it": lambda model, path: roformer_keras.FastModel(
+        model.input, model(model.input)
+    ).save(path / "outer.keras"),
+}
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return roformer_keras.RoFormerTextClassifier.from_preset(
+        CHARACTER, classes=["差", "好"], **SMALL
+    )
+
+
+def assert_refused(model, layer, folder):
+    for name, write in WRITERS.items():
+        with pytest.raises(ConfigurationError) as error:
+            write(model, folder)
+        words = f"{layer}.*undo the change; or make it in the constructor of a subclass"
+        assert error.match(words), name
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_layer_is_refused(name, classifier, monkeypatch, tmp_path):
+    find, attribute, value = CHANGES[name]
+    layer = find(classifier)
+    with monkeypatch.context() as patch:
+        patch.setattr(layer, attribute, value)
+        assert_refused(classifier, layer.path, tmp_path)
+    classifier.get_config()
+
+
+class Swapped(roformer_keras.RoFormerTextClassifier):
+    """A task that changes a layer in its constructor."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        swap(self)
+
+
+def test_a_layer_in_a_block(tmp_path):
+    options = {"num_classes": 2, **SMALL}
+    model = roformer_keras.RoFormerTextClassifier.from_preset(CHARACTER, **options)
+    model.save(tmp_path / "model.keras")
+    again = roformer_keras.load_model(tmp_path / "model.keras")
+    (tmp_path / "model.keras").unlink()
+    for changed in (model, again):
+        swap(changed)
+        assert_refused(changed, "feed_forward has another output_dense", tmp_path)
+    subclass = Swapped.from_preset(CHARACTER, initialize_heads=True, **options)
+    subclass.save(path := tmp_path / "model.keras")
+    custom = {"Swapped": Swapped}
+    (ours,), (theirs,) = (
+        outputs(x) for x in (keras.models.load_model(path, custom), subclass)
+    )
+    np.testing.assert_array_equal(ours, theirs)
