@@ -370,7 +370,7 @@ class PresetModel(FastModel):
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         # Keras does this itself only if `compile` is not overridden.
-        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.compile(**keras.saving.deserialize_keras_object(dict(config)))
         self.optimizer.build(self.trainable_variables)
 
     @checks_arguments

@@ -242,3 +242,23 @@ def _merged_kernels(model):
 def _plain(value):
     """A value as JSON gives it back."""
     return json.loads(json.dumps(value))
+
+
+class TaskSettings(dict):
+    """Settings of `compile` with arguments that only tasks have.
+
+    Keras saves its items, and `compile_from_config` of a task takes them. `clone_model`
+    hands them to a plain model, which asks first whether they describe a class.
+    """
+
+    def __contains__(self, name: object) -> bool:
+        if name == "class_name":
+            raise ConfigurationError(
+                "keras.models.clone_model makes a plain keras.Model, which does not "
+                "train with adversarial_epsilon and r_drop, got a task compiled with "
+                f"adversarial_epsilon={self.get('adversarial_epsilon', 0.0)} and "
+                f"r_drop={self.get('r_drop', 0.0)}",
+                hint="copy the task by type(model).from_config(model.get_config()) and "
+                "set_weights, then compile the copy",
+            )
+        return super().__contains__(name)

@@ -58,6 +58,7 @@ from roformer_keras.tasks.keras_measures import (
 )
 from roformer_keras.tasks.labels import table_labels
 from roformer_keras.tasks.saved_task import (
+    TaskSettings,
     check_saved_options,
     head_weights,
     loaded_task,
@@ -211,9 +212,8 @@ class TextTask(PresetModel):
     def get_compile_config(self) -> dict[str, Any] | None:
         config = super().get_compile_config()
         aids = {"adversarial_epsilon": self.adversarial_epsilon, "r_drop": self.r_drop}
-        # `clone_model` makes a plain model, whose `compile` takes none of them.
         used = {name: value for name, value in aids.items() if value}
-        return {**config, **used} if config else config
+        return TaskSettings({**config, **used}) if config and used else config
 
     def train_step(self, *arguments: Any) -> Any:
         if not self.adversarial_epsilon:

@@ -11,6 +11,7 @@ import pytest
 from common import CHARACTER, GPT, SIM
 
 import roformer_keras
+from roformer_keras.errors import ConfigurationError
 
 TEXTS = ["今天天气不错", "她在北京大学", "我们学习语言", "床前明月光"]
 # Class -> source, arguments, and labels of the texts.
@@ -218,6 +219,13 @@ def test_a_clone_of_a_compiled_task(name):
     clone.set_weights(model.get_weights())
     assert clone.compiled
     np.testing.assert_array_equal(outputs_of(clone, model), outputs_of(model, model))
+    for option in ("adversarial_epsilon", "r_drop"):
+        model.compile(**{option: 0.5})
+        with pytest.raises(ConfigurationError, match=f"{option}=0.5.*from_config"):
+            keras.models.clone_model(model)
+        copy = type(model).from_config(model.get_config())
+        copy.compile_from_config(model.get_compile_config())
+        assert getattr(copy, option) == 0.5
 
 
 def outputs_of(model, owner):
