@@ -343,6 +343,14 @@ def empty_adapter(adapter: Any) -> None:
     vars(adapter).clear()
 
 
+def merging(function: Callable) -> dict[str, Callable]:
+    """The method of a layer that merges its inputs, two at a time.
+
+    Keras 3.15: `Multiply`, `Maximum` and `Minimum` replace numbers that a mask hides.
+    """
+    return {"_merge_function": lambda layer, x: functools.reduce(function, x)}
+
+
 # === Other libraries ===
 
 

@@ -213,18 +213,14 @@ def _initialize_lambda(self, *arguments, **options):
     self.supports_masking = True
 
 
-def _plain(function):
-    return {"_merge_function": lambda self, x: functools.reduce(function, x)}
-
-
 MERGES = (
     *("Add", "Average", "Concatenate", "Maximum", "Minimum", "Multiply", "Subtract"),
 )
 # Layers for which Keras 3 replaces numbers that a mask hides, which Keras 2 merges.
 PLAIN = {
-    "Maximum": _plain(ops.maximum),
-    "Minimum": _plain(ops.minimum),
-    "Multiply": _plain(ops.multiply),
+    "Maximum": quirks.merging(ops.maximum),
+    "Minimum": quirks.merging(ops.minimum),
+    "Multiply": quirks.merging(ops.multiply),
 }
 # Layer -> its methods that differ.
 DIFFERENT: dict[str, dict[str, Callable]] = {

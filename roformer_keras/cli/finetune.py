@@ -40,8 +40,8 @@ def run(
     Args:
         output: folder of the training; a training of the same settings that was
             interrupted there is resumed.
-        config: settings in TOML; of a list as `learning_rate`, each is tried, and the
-            best on held-out data is kept.
+        config: settings in TOML; each rate of a list of learning rates is tried, and
+            the best on held-out data is kept.
         dropout: (default: the checkpoint's).
         overwrite: discard a training of other settings in that folder, once the new
             one is found to be possible.

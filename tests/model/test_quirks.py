@@ -349,6 +349,15 @@ def test_tensorflow_does_not_tell_whether_it_computes_with_onednn():
     assert not any("mkl" in name.lower() or "onednn" in name.lower() for name in names)
 
 
+def test_keras_merges_by_a_private_method():
+    kinds = (keras.layers.Multiply, keras.layers.Maximum, keras.layers.Minimum)
+    for kind in kinds:
+        assert "_merge_function" in vars(kind)
+    layer = type("Product", (kinds[0],), quirks.merging(keras.ops.multiply))()
+    ones = np.ones((1, 2))
+    assert np.asarray(layer([2 * ones, 3 * ones])).tolist() == [[6.0, 6.0]]
+
+
 # === Names that are used elsewhere ===
 
 FOREIGN = ("keras", "tensorflow", "jax", "torch", "uvicorn")

@@ -81,7 +81,7 @@ def test_lora_trains_its_factors_and_the_head():
 
 def test_the_additions_are_what_the_paper_says():
     """With the formula by hand: W + alpha / rank * A B."""
-    model = with_lora(2, targets=LORA_TARGETS)
+    model = with_lora(2, targets=[*LORA_TARGETS])
     trained_weights = weights(model)
     name = "transformer_layer_1/feed_forward/output_dense"
     assert trained_weights[f"{name}/lora_kernel_a"].shape == (128, 3)
