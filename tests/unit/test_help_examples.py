@@ -86,7 +86,7 @@ def test_the_examples_of_the_help_run(tmp_path, monkeypatch, capsys):
                 code, out, err = None, "", str(error)
             if code == 0 and out:
                 completed.add(command)
-            elif not any(end in err for end in ENDS):
+            elif not any(end in err + out for end in ENDS):
                 wrong.append((example, code, out, err))
     assert wrong == []
     assert completed == {"completion", "convert", "inspect", "port", "tokenize"}
