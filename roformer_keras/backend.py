@@ -61,14 +61,7 @@ class _Finder:
 
 @contextlib.contextmanager
 def starting(hidden: Iterable[str] = ()) -> Iterator[None]:
-    """While it lasts, an import of Keras is quiet, and names a backend that is missing.
-
-    Args:
-        hidden: names of packages that Keras and its backend do not find meanwhile.
-
-    Raises:
-        BackendError: as `choose_backend`, where Keras is imported.
-    """
+    """While it lasts, an import of Keras is quiet, and names a backend that is missing."""
     is_active = any(isinstance(finder, _Finder) for finder in sys.meta_path)
     if "keras" in sys.modules or is_active:
         yield
@@ -135,9 +128,6 @@ def choose_backend() -> str:
     The user's choice is `KERAS_BACKEND`. Keras's own file is none: Keras writes it
     unasked. Without a choice, and without the backend of that file, it is the first of
     `BACKENDS` that is installed.
-
-    Raises:
-        BackendError: the chosen one, or any, is not installed.
     """
     chosen = os.environ.get("KERAS_BACKEND")
     name = chosen or _configured()

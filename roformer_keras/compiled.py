@@ -18,21 +18,6 @@ class Compiled:
 
     TensorFlow traces it, JAX jits it, and PyTorch runs it as it is. Weights are read at
     each call, so a trained model needs no new compilation.
-
-    Args:
-        function: of nested tensors, written in `keras.ops`; returns nested tensors.
-        weights: the variables that it reads and does not assign.
-        any_shape: bool. Whether TensorFlow makes one graph for all shapes, without
-            XLA; otherwise XLA makes one program for each. JAX always does the latter.
-        xla: bool. False for one graph for each shape, without XLA, on TensorFlow.
-        sizes: shapes of the flat arguments, of which such a graph keeps the sizes that
-            are not None: layers such as LayerNormalization need them.
-
-    Attributes:
-        is_used: bool. True once it was called.
-
-    Raises:
-        BackendError: Keras runs on another backend.
     """
 
     def __init__(
@@ -95,12 +80,7 @@ def _in_tensorflow(compiled, function):
 
 
 def general_specs(arguments: Any, sizes: Sequence[Shape] = ()) -> Any:
-    """Specifications of TensorFlow for tensors of any shape.
-
-    Args:
-        arguments: nested tensors; what is none stays as it is.
-        sizes: of the flat tensors, as in `Compiled`.
-    """
+    """Specifications of TensorFlow for tensors of any shape."""
     import tensorflow as tf
 
     flat = keras.tree.flatten(arguments)
@@ -158,9 +138,6 @@ class WeightValues:
     values are held, without a copy: so nothing else is written where they are in
     memory, and another address is another value. On a GPU TensorFlow copies all of them
     to the host, as it tells neither addresses nor versions there.
-
-    Args:
-        weights: Keras variables.
     """
 
     def __init__(self, weights: Sequence[keras.Variable]):

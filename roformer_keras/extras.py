@@ -70,15 +70,7 @@ def require(purpose: str) -> None:
 
 
 def import_extra(name: str, purpose: str) -> Any:
-    """A module of an optional library.
-
-    Args:
-        name: of the module, such as `"matplotlib.figure"`.
-        purpose: what needs it, such as `"drawing"`.
-
-    Raises:
-        ConfigurationError: it cannot be imported; names the extra.
-    """
+    """A module of an optional library."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -246,11 +246,7 @@ def refuse_quantized(model: keras.Layer) -> None:
 
 
 class MadeLayers:
-    """The layers of a model as its constructor made them.
-
-    Args:
-        model: Keras model.
-    """
+    """The layers of a model as its constructor made them."""
 
     def __init__(self, model: keras.Model):
         self._layers = [

@@ -60,21 +60,7 @@ def fix_model(model: keras.Model) -> None:
 def run_model(
     model: keras.Model, inputs: dict[str, np.ndarray], engine: str = "keras"
 ) -> Any:
-    """The outputs of a functional model, without the overhead of `predict`.
-
-    Args:
-        model: functional Keras model that takes a dict.
-        inputs: arrays as it takes them, of one number of rows and one length; or of
-            one number of groups, of rows in a group, and one length.
-        engine: one of `ENGINES`, see `Inference.chosen_engine`.
-
-    Returns:
-        NumPy arrays, nested as the model's outputs are.
-
-    Raises:
-        CheckpointError: an output is not a number.
-        ConfigurationError: the engine cannot compute the model.
-    """
+    """The outputs of a functional model, without the overhead of `predict`."""
     return inference_of(model).outputs(inputs, engine)
 
 
@@ -84,9 +70,6 @@ class Inference:
     One rule decides for all of them, those of Keras's own loops too: what was made for
     another `Structure` of the model is dropped. Weights are read as they are when a
     function is called.
-
-    Args:
-        model: functional Keras model.
     """
 
     def __init__(self, model: keras.Model):
@@ -121,14 +104,7 @@ class Inference:
         return self._structure
 
     def keep(self, name: str, make: Callable, version: Any = None) -> Any:
-        """Result of `make`, kept as long as structure and version stay the same.
-
-        Args:
-            name: str. There is one object of a name; an old one is dropped before
-                another is made.
-            make: function without arguments.
-            version: what else the object depends on; compared by `==`.
-        """
+        """Result of `make`, kept as long as structure and version stay the same."""
         self.structure()
         return self._get(name, make, version)
 
@@ -176,9 +152,6 @@ class Inference:
 
         `"auto"` is OpenVINO where that is installed and Keras runs on a CPU, for models
         in float32 or bfloat16 that it can compute; else Keras.
-
-        Raises:
-            ConfigurationError: there is no such engine.
         """
         check_choice("engine", engine, ENGINES)
         self.structure()
@@ -218,16 +191,6 @@ class Inference:
         """A program that holds the weights, or None where Keras is to compute.
 
         Under `"auto"` Keras computes where anything fails while a program is made.
-
-        Args:
-            engine: one of `ENGINES`.
-            name: str. There is one program of a name and an engine.
-            make: function from the chosen engine, and True for bfloat16, to the
-                program.
-            version: as in `keep`.
-
-        Raises:
-            ConfigurationError: the engine was asked for and cannot compute the model.
         """
         refuse_forked_process()
         chosen = self.chosen_engine(engine)
@@ -274,15 +237,7 @@ class Inference:
     # === The call of a model, outside a graph ===
 
     def call(self, call: Callable, inputs: Any) -> Any:
-        """The outputs of a model's own `call`, by one graph for all shapes.
-
-        Args:
-            call: the function, without the mixins around it.
-            inputs: nested arrays or tensors.
-
-        Returns:
-            Nested tensors, which carry their Keras masks.
-        """
+        """The outputs of a model's own `call`, by one graph for all shapes."""
 
         def with_masks(inputs):
             outputs = call(inputs, training=False)
@@ -398,13 +353,6 @@ class Structure:
     activation or dtype policy, new random features, a layer in place of another, a
     `call` of the user's and any assigned number or flag change it; new values of
     weights do not. Reading takes about 0.4 ms for a model of 12 layers.
-
-    Args:
-        model: Keras model.
-
-    Attributes:
-        dtype: `"float32"` if all layers compute in it; `"bfloat16"` if all blocks do,
-            and the other layers in either; else None.
     """
 
     def __init__(self, model: keras.Model):
@@ -499,12 +447,7 @@ def known_sizes(model: keras.Model) -> list[Shape]:
 
 
 def for_any_shape(function: Any, model: keras.Model) -> Callable:
-    """A TensorFlow function of a batch, traced once for all shapes of a model's inputs.
-
-    Args:
-        function: `tf.function` of one argument.
-        model: functional Keras model.
-    """
+    """A TensorFlow function of a batch, traced once for all shapes of a model's inputs."""
     import tensorflow as tf
 
     sizes, traced = known_sizes(model), set()

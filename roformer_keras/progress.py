@@ -8,13 +8,7 @@ _FEW = 2
 
 
 def progress_bar(verbose: int | str, **options) -> tqdm:
-    """A progress bar on standard error.
-
-    Args:
-        verbose: 0 for no bar; 1 for one from the start; `"auto"` for one where standard
-            error is a terminal, after a second, for more than two items.
-        options: keywords of `tqdm`, such as `total`, `desc` and `unit`.
-    """
+    """A progress bar on standard error."""
     if verbose == "auto":
         if options.get("total") is not None and options["total"] <= _FEW:
             return tqdm(disable=True, **options)

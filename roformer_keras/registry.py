@@ -135,9 +135,5 @@ Example:
 
 
 def task_of(class_name: str | None) -> Task | None:
-    """The task of a class; None if it is no task.
-
-    Args:
-        class_name: str, or None.
-    """
+    """The task of a class; None if it is no task."""
     return next((one for one in TASKS.values() if one.class_name == class_name), None)

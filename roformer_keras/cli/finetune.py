@@ -133,17 +133,7 @@ def _train_each(runs, output, overwrite, quiet):
 
 
 def read_settings(task: str | None, config: str | None = None, flags=None):
-    """`FinetuningSettings` of a file, changed by flags.
-
-    Args:
-        task: as in the command.
-        config: path of a TOML file, or None.
-        flags: values by name, with the table before it: `optimizer.ema`.
-
-    Raises:
-        SourceError, ConfigurationError: the file cannot be read, or a setting breaks
-            its rule.
-    """
+    """`FinetuningSettings` of a file, changed by flags."""
     from roformer_keras.training.finetuning_settings import FinetuningSettings
 
     flags = flags or {}

@@ -70,17 +70,7 @@ _COMPLETERS = {
 
 @dataclasses.dataclass(frozen=True)
 class _Argument:
-    """An argument of a function, or a field of settings.
-
-    Attributes:
-        name: str. The keyword: `epochs`, or after the name of a table `optimizer.ema`.
-        kind: type, without None.
-        default: the default, or `_REQUIRED`.
-        help: str.
-        rule: metadata of a field, see `checks`.
-        is_operand: bool. Whether it is given by position.
-        is_setting: bool. Whether a file of settings can hold it too.
-    """
+    """An argument of a function, or a field of settings."""
 
     name: str
     kind: object
@@ -103,16 +93,7 @@ def add_flags(
     tables: Mapping[str, type] | None = None,
     options: Iterable[type] = (),
 ) -> None:
-    """Adds the operands and flags of a command to its parser.
-
-    Args:
-        parser: of the command.
-        function: the command.
-        settings: dataclass whose fields are flags too, or None.
-        tables: more dataclasses whose fields are flags, by the name of a table.
-        options: dataclasses that no file holds, all of whose fields are flags; of one
-            name the last.
-    """
+    """Adds the operands and flags of a command to its parser."""
     fields = [] if settings is None else list(_fields(settings))
     shared: dict[str, _Argument] = {}
     for kind in options:
@@ -145,12 +126,7 @@ def find_class(full_name: str) -> type:
 
 
 def merge_flags(content: Mapping, flags: Mapping) -> dict:
-    """Settings of a file with those of flags in their place.
-
-    Args:
-        content: tables of settings; a list of tables gets a flag in each of them.
-        flags: values by the keywords of `add_flags`.
-    """
+    """Settings of a file with those of flags in their place."""
     merged = dict(content)
     for keyword, value in flags.items():
         table, _, name = keyword.rpartition(".")

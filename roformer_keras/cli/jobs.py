@@ -35,20 +35,6 @@ def open_job(
 
     If the block ends by an exception, the lines so far are kept. Nothing is written or
     replaced before the first lines are.
-
-    Args:
-        output: path, or "-" for standard output, which cannot be resumed.
-        metadata: what distinguishes this job; see `io.journal.run_metadata`.
-        seed: int, or None to draw one, which a resumed job keeps.
-        overwrite: bool. Whether an existing output may be replaced, and the lines of
-            another job discarded.
-        convert: function that writes the output of what has been written, in place of
-            giving this its name.
-        folder: as in `replacing`. Whether `convert` makes a folder.
-
-    Raises:
-        OutputError: the output exists or cannot be written, or its partial belongs to
-            another job, or is in use.
     """
     if output == "-":
         yield Job(None, metadata, seed, overwrite)
@@ -69,13 +55,7 @@ def open_job(
 
 
 class Job:
-    """Lines of a command in a file, or on standard output; see `open_job`.
-
-    Attributes:
-        done: int. Inputs whose lines are written.
-        seed: int. Seed of the whole job.
-        partial: Path of the lines so far, or None on standard output.
-    """
+    """Lines of a command in a file, or on standard output; see `open_job`."""
 
     def __init__(self, final: Path | None, metadata, seed, overwrite):
         self.done = 0
@@ -99,9 +79,6 @@ class Job:
         """Writes the lines of the next inputs; they are on the disk on return.
 
         Bytes are written as they are, and only to a file.
-
-        Raises:
-            OutputError: they are not; the lines of earlier calls are.
         """
         if self.partial is None:
             assert not isinstance(lines, bytes)

@@ -16,13 +16,6 @@ def check_libraries(options: Mapping, files: Iterable[str]) -> None:
     """Looks for the libraries that options of a command need.
 
     What a command needs for other reasons it requires itself.
-
-    Args:
-        options: of the command, or settings, by their keywords.
-        files: keywords of options that are files.
-
-    Raises:
-        ConfigurationError: one is not installed; names the extra.
     """
     for purpose in _purposes(options, (*files, "output")):
         require(purpose)

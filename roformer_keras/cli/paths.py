@@ -19,13 +19,6 @@ def check_paths(options: Mapping, files: Iterable[str]) -> None:
 
     Importing a backend takes seconds, in which nobody should wait for a typing error.
     What only a Hub, other machines or standard input have is left to the command.
-
-    Args:
-        options: of the command, by their keywords.
-        files: keywords of options that are files.
-
-    Raises:
-        SourceError: one is not there.
     """
     if options.get("engine") == "ray":
         return

@@ -48,13 +48,7 @@ _PYTHON_CELLS = ("capture", "prun", "python", "python3", "time", "timeit")
 
 
 class Remark(NamedTuple):
-    """Advice on a line that was not changed.
-
-    Attributes:
-        cell: int. Of a notebook, from 1; 0 in a script.
-        line: int. Of the script or the cell, from 1.
-        message: str.
-    """
+    """Advice on a line that was not changed."""
 
     cell: int
     line: int
@@ -67,13 +61,7 @@ class Remark(NamedTuple):
 
 
 class Ported(NamedTuple):
-    """A script or a notebook with its imports of bert4keras changed.
-
-    Attributes:
-        text: str. All of it.
-        sources: pairs of the Python code before and after, one for each cell.
-        remarks: advice on names that are not covered and lines that stay, by line.
-    """
+    """A script or a notebook with its imports of bert4keras changed."""
 
     text: str
     sources: list[tuple[str, str]]
@@ -84,13 +72,6 @@ def port_script(text: str, label: str = "the script") -> Ported:
     """A script with the imports of bert4keras changed, and nothing else.
 
     One that imports Keras itself gets a line before that, see `keras2.keras2_habits`.
-
-    Args:
-        text: str. With its ends of lines.
-        label: str. What errors call it.
-
-    Raises:
-        ConfigurationError: it is no Python 3.
     """
     try:
         tree = _parsed(text)
@@ -107,13 +88,6 @@ def port_notebook(text: str, label: str = "the notebook") -> Ported:
     """A notebook with the imports of bert4keras changed in its cells of code.
 
     Lines of magics and shell commands stay; a remark says which name bert4keras.
-
-    Args:
-        text: str. The content of an `.ipynb`.
-        label: str. What errors call it.
-
-    Raises:
-        ConfigurationError: it is no notebook of Jupyter.
     """
     # Outputs of cells may be NaN.
     content = parse_json(text, label, strict=False)

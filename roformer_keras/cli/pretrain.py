@@ -96,18 +96,7 @@ def _train(settings, output, overwrite, quiet):
 
 
 def read_settings(task: str, files=(), config: str | None = None, flags=None):
-    """`PretrainingSettings` of a file, changed by flags.
-
-    Args:
-        task: as in the command.
-        files: of the corpus, instead of those of the file.
-        config: path of a TOML file, or None.
-        flags: values by name, with the table before it: `stages.steps`.
-
-    Raises:
-        SourceError, ConfigurationError: the file cannot be read, or a setting breaks
-            its rule.
-    """
+    """`PretrainingSettings` of a file, changed by flags."""
     from roformer_keras.training.pretraining_settings import (
         OBJECTIVES_OF,
         PretrainingSettings,

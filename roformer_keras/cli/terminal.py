@@ -27,11 +27,7 @@ def shows_progress(quiet: bool) -> bool:
 
 
 def start_backend() -> None:
-    """Imports Keras and its backend.
-
-    Raises:
-        ConfigurationError: the backend cannot be imported.
-    """
+    """Imports Keras and its backend."""
     try:
         import keras
 

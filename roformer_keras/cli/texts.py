@@ -37,16 +37,6 @@ def read_rows(
     """Pairs of where a row stands in a file without labels, and its texts.
 
     Single texts are lines, unless the file is a table by its name or by the layout.
-
-    Args:
-        path: of the file; "-" is standard input.
-        count: int. Texts of a row.
-        layout: arguments of `read_table` by name.
-        keeps_blank: bool. Whether lines may be blank.
-
-    Raises:
-        ConfigurationError: there are more fields than texts, or a line is blank.
-        SourceError: as in `read_table`, or there is no line.
     """
     from roformer_keras.data.texts import as_texts
 
@@ -69,12 +59,7 @@ def read_rows(
 def read_inputs(
     file: str | None, texts: Sequence[str] | None, encoding: str = "utf-8"
 ) -> list:
-    """Pairs of where a text comes from, and the row of it: of a file, or of `--text`.
-
-    Raises:
-        ConfigurationError: not exactly one of them is given.
-        SourceError: see `read_rows`.
-    """
+    """Pairs of where a text comes from, and the row of it: of a file, or of `--text`."""
     from roformer_keras.data.texts import as_texts
 
     check_one_input(file, texts, "a text file", "--text TEXT")
@@ -131,15 +116,7 @@ def answer_lines(
     style: str = "json",
     names: Sequence[str] = (),
 ) -> list[str]:
-    """Lines that show rows of texts with their answers.
-
-    Args:
-        rows: the texts of each.
-        answers: columns of answers, as a `LoadedVerb` gives them.
-        style: as `output_style` gives it; `json` for any answers, the others for
-            numbers or lists of texts with scores.
-        names: of the texts of a row; if empty, those of a file without a header.
-    """
+    """Lines that show rows of texts with their answers."""
     lines = []
     for at, row in enumerate(rows):
         values = {name: column[at] for name, column in answers.items()}

@@ -36,23 +36,7 @@ TABLES = {"ray": "roformer_keras.distributed.files.RayOptions"}
 
 
 class VerbCommand:
-    """A verb with the flags of its command.
-
-    Args:
-        verb: full name of the class of the verb.
-        flags: options of the verb, of the layout of a file, of the job and of Ray, by
-            the keywords of `cli.flags`.
-        layout: full name of the class of the layout.
-
-    Attributes:
-        verb: the verb, with its options.
-        layout: arguments of readers of files, by name.
-        loaded: the verb with its model, once it has run.
-        overwrite, quiet: flags of the job.
-
-    Raises:
-        ConfigurationError: an option breaks its rule, or is for `--engine ray`.
-    """
+    """A verb with the flags of its command."""
 
     def __init__(
         self, verb: str, flags: Mapping[str, Any], layout: str = layouts.TABLE
@@ -177,12 +161,7 @@ class VerbCommand:
     # === On Ray ===
 
     def runs_on_ray(self, file: str | None, texts: Any = None) -> bool:
-        """Runs the job with `--engine ray`; False without.
-
-        Args:
-            file: path, folder, pattern or URI of the files.
-            texts: what was given instead of a file, which is an error then.
-        """
+        """Runs the job with `--engine ray`; False without."""
         if not self._on_ray:
             return False
         from roformer_keras.distributed.files import RayOptions, answer_files

@@ -58,12 +58,7 @@ _COMMANDS = {
 
 
 class KerasFile(NamedTuple):
-    """A model that Keras saved.
-
-    Attributes:
-        serialized: dict. The content of `config.json`.
-        weights: the open `h5py.File` of `model.weights.h5`, with the optimizer.
-    """
+    """A model that Keras saved."""
 
     serialized: dict[str, Any]
     weights: Any
@@ -77,25 +72,7 @@ class KerasFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a source.
-
-    Args:
-        label: str. Name of the source in messages.
-        format: str. `"bert4keras"`, `"tf_object"`, `"hdf5"`, `"keras_weights"`,
-            `"keras"`, `"preset"`, `"safetensors"`, `"huggingface"` or `"model"`.
-        config: `RoFormerConfig` of the stored tensors.
-        tensors: dict of checkpoint name to `Tensor`; `task_rows` names those in the
-            head of a task.
-        vocabulary: tuple of str, or None.
-        model: str or None. Name of the class that was saved, if the source says so.
-        model_options: dict. Arguments of that class, without backbone and tokenizer.
-        tokenizer: dict. Arguments of the tokenizer that was saved.
-        bert_config: dict or None. Content of `bert_config.json`.
-        unexpected: names that belong to no model with this configuration.
-        training_state: names that belong to an optimizer or a counter.
-        left_out: names of tensors in a head that no class of this package has.
-        keras_file: `KerasFile` of the format `"keras"`.
-    """
+    """The content of a source."""
 
     label: str
     format: str
@@ -137,13 +114,6 @@ class Checkpoint:
         """The configuration with which a model class loads these weights.
 
         Attention and pooler are the defaults of the class, unless it was saved.
-
-        Args:
-            model: str. Name of the class; `"RoFormerBackbone"` for a task.
-            changes: fields to set.
-
-        Raises:
-            ConfigurationError: the class cannot load them, or a field breaks its rule.
         """
         stored_as = "RoFormerBackbone" if self.is_task else self.model
         return config_for_model(model, self.config, stored_as, **changes)
@@ -176,23 +146,6 @@ def weights_to_read(
     """The rows of the weight table that a model loads from a checkpoint; strict.
 
     It compares names and shapes alone, and can run before a model is built.
-
-    Args:
-        checkpoint: `Checkpoint`.
-        config: of the model, with the vocabulary size of the checkpoint.
-        heads: the model's heads, see `model_heads`. The checkpoint may have more, and
-            a segment embedding that a model with a shared one does not use.
-        ignore: patterns of unexpected names to pass over, such as `"dense_*"`; one
-            str is one pattern.
-        initialize_heads: bool. Whether heads that the checkpoint lacks keep their
-            initial weights.
-        task_shapes: dict of variable path to shape: the head of the task that was
-            saved. If not given, the model has no such head.
-
-    Raises:
-        CheckpointError: a tensor is missing, unexpected or mis-shaped; names each
-            with what was expected.
-        VocabularyError: vocabulary and embedding differ in size.
     """
     label, tensors = checkpoint.label, checkpoint.tensors
     kind, found_kind = config.model_type, checkpoint.config.model_type
@@ -276,11 +229,7 @@ def _hints_of(checkpoint, unexpected):
 
 
 def check_shapes(checkpoint: Checkpoint) -> None:
-    """Checks that the tensors have the shapes of the checkpoint's own configuration.
-
-    Raises:
-        CheckpointError: one has another shape.
-    """
+    """Checks that the tensors have the shapes of the checkpoint's own configuration."""
     problems: list[str] = []
     for name, row in checkpoint.rows.items():
         problems += _other_shape(row, checkpoint.tensors[name])
@@ -319,12 +268,7 @@ def check_size(checkpoint: Checkpoint, config: RoFormerConfig) -> None:
 
 
 def check_saved_tokenizer(checkpoint: Checkpoint) -> None:
-    """Checks that the vocabulary and the saved options make a tokenizer.
-
-    Raises:
-        VocabularyError: a token is missing or twice there, or the level is another.
-        ConfigurationError: there is no such level.
-    """
+    """Checks that the vocabulary and the saved options make a tokenizer."""
     if checkpoint.vocabulary is None:
         return
     check_tokens(checkpoint.vocabulary, f"the vocabulary of {checkpoint.label}")

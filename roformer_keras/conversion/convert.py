@@ -168,13 +168,7 @@ def prepare(
     ignore: Iterable[str] = (),
     **changes,
 ) -> Checkpoint:
-    """The checkpoint as a model class would hold it, with every tensor accounted for.
-
-    Raises:
-        ConfigurationError: the class has no place for a head that the source has, or
-            the changed configuration none for a tensor.
-        CheckpointError: a tensor is missing, unexpected or mis-shaped.
-    """
+    """The checkpoint as a model class would hold it, with every tensor accounted for."""
     model = model_of(checkpoint) if model is None else model
     is_saved = checkpoint.model == model
     base = "RoFormerBackbone" if checkpoint.is_task and is_saved else model
@@ -223,12 +217,7 @@ def save(
     verbose: int | str = 0,
     repository: str | None = None,
 ) -> None:
-    """Writes a prepared checkpoint; the result appears whole or not at all.
-
-    Args:
-        repository: `owner/name` on the Hub that the model card is for. A preset has a
-            card only there.
-    """
+    """Writes a prepared checkpoint; the result appears whole or not at all."""
     check_choice("format", format, FORMATS)
     is_folder = format in FOLDERS
     if is_folder:

@@ -9,17 +9,7 @@ from roformer_keras.io.tensor import Tensor
 
 @dataclass(frozen=True)
 class Found:
-    """The tensors of a source, and what it says about its model.
-
-    Args:
-        format: str, as in `Checkpoint`.
-        tensors: dict of the source's name to a pair of key and `Tensor`.
-        key_of: function of a `Weight` that returns its key in this format.
-        is_turned: function of a `Weight`: whether this format holds the transpose of
-            the tensor in a checkpoint; by default, tensors lie as in Keras.
-        task: dict of variable path to `Tensor`: the head of a task.
-        saved: fields of `Checkpoint` that the source gives.
-    """
+    """The tensors of a source, and what it says about its model."""
 
     format: str
     tensors: Mapping[str, tuple[Hashable, Tensor]]

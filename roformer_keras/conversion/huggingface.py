@@ -67,14 +67,6 @@ def own_tensors(
     """The tensors that are weights, by their full names; the others are checked.
 
     Positions and tied outputs follow from the configuration or from other tensors.
-
-    Args:
-        tensors: dict of name to `Tensor`; an encoder's begin with no `roformer.`.
-        label: str. What errors call the source.
-        is_tied: bool. Whether an output that is not stored is the embedding.
-
-    Raises:
-        CheckpointError: one that follows from others has other values.
     """
     found: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
@@ -167,12 +159,7 @@ def _check_positions(tensor, label):
 
 
 def position_table(count: int, size: int) -> np.ndarray:
-    """Sines, then cosines, of positions: float32 `(count, size)`, as Transformers' is.
-
-    Args:
-        count: number of positions.
-        size: features per head.
-    """
+    """Sines, then cosines, of positions: float32 `(count, size)`, as Transformers' is."""
     powers = [np.power(10000, 2 * (j // 2) / size) for j in range(size)]
     angles = np.arange(count)[:, None] / np.array(powers)
     parts = [np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])]
@@ -183,16 +170,7 @@ def position_table(count: int, size: int) -> np.ndarray:
 
 
 def open_weights(files: SourceFiles, stack: ExitStack) -> dict[str, Tensor]:
-    """The tensors of a folder by PyTorch's names, from one file or several.
-
-    Args:
-        files: of the format `"huggingface"`.
-        stack: what closes the files.
-
-    Raises:
-        CheckpointError: a file is damaged, or the index and its files disagree.
-        SourceError: a file is missing.
-    """
+    """The tensors of a folder by PyTorch's names, from one file or several."""
     if "index" not in files.parts:
         return _open_file(files.parts["weights"], stack)
     blob = files.parts["index"]

@@ -49,16 +49,7 @@ _SUMMARIES = {
 def read_task(
     fields: Mapping, tensors: Mapping[str, Tensor], saved: Mapping[str, Any]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The head of a task that both sides have: its tensors by path, and what changes.
-
-    Args:
-        fields: content of the `config.json`, and `model_input_names` of the tokenizer.
-        tensors: as `own_tensors` returns them.
-        saved: as `read_config` returns it.
-
-    Returns:
-        Empty dicts if there is no such head.
-    """
+    """The head of a task that both sides have: its tensors by path, and what changes."""
     if saved["model"] != "RoFormerBackbone":
         return {}, {}
     for read in (_read_answerer, _read_chooser, _read_tagger, _read_classifier):
@@ -218,11 +209,7 @@ TASK_ARCHITECTURES = {
 
 
 def write_task(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Fields of a `config.json` about the head of a task.
-
-    Raises:
-        ConfigurationError: the head of Transformers computes something else.
-    """
+    """Fields of a `config.json` about the head of a task."""
     options, model = checkpoint.model_options, str(checkpoint.model)
     fields: dict[str, Any] = {}
     names: list[str] | None = None

@@ -38,12 +38,7 @@ _WAY_OUT = (
 
 
 def huggingface_tokenizer(parts: Mapping[str, Blob]) -> dict[str, Any]:
-    """The fields `vocabulary` and `tokenizer` of a `Checkpoint`, if files hold them.
-
-    Raises:
-        ConfigurationError: a setting asks for what this package does not compute.
-        VocabularyError: the files disagree, or add tokens to the vocabulary.
-    """
+    """The fields `vocabulary` and `tokenizer` of a `Checkpoint`, if files hold them."""
     if "given_vocabulary" in parts:
         others = {"tokenizer_file", "special_tokens", "added_tokens"}
         parts = {role: blob for role, blob in parts.items() if role not in others}
@@ -83,11 +78,7 @@ def huggingface_tokenizer(parts: Mapping[str, Blob]) -> dict[str, Any]:
 
 
 def read_vocabulary_file(content: Mapping, label: str) -> tuple[str, ...]:
-    """The tokens of a `tokenizer.json` by id.
-
-    Raises:
-        VocabularyError: it has no WordPiece vocabulary, or ids that are not 0, 1, 2...
-    """
+    """The tokens of a `tokenizer.json` by id."""
     model = content.get("model")
     ids = model.get("vocab") if isinstance(model, dict) else None
     if (

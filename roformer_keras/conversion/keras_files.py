@@ -116,12 +116,7 @@ def open_preset(files, stack):
 
 
 def _check_sizes(saved, head, label, file):
-    """Checks that a head fits its file, and its classes their number.
-
-    Raises:
-        CheckpointError: a model would be larger than its file.
-        ConfigurationError: the classes are no names, or of another number.
-    """
+    """Checks that a head fits its file, and its classes their number."""
     stored = sum(math.prod(tensor.shape) for tensor in head.values())
     for name in ("num_classes", "head_dim"):
         value = saved["model_options"].get(name)

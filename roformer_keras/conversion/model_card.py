@@ -24,11 +24,6 @@ def model_card(
 
     It says what the files say. Add the licence, the data and results of evaluations,
     such as those of MTEB, which belong to `model-index` in the front matter.
-
-    Args:
-        checkpoint: `Checkpoint`.
-        format: of the folder.
-        repository: `owner/name` on the Hub; a path stands in its place if not given.
     """
     config, model = checkpoint.config, str(checkpoint.model)
     is_sentences = format == "sentence-transformers"

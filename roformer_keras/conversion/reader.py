@@ -74,21 +74,7 @@ def open_checkpoint(
     config: ConfigSource | None = None,
     vocabulary: str | os.PathLike | None = None,
 ) -> Iterator[Checkpoint]:
-    """Opens a source; its tensors can be read until the block ends.
-
-    Args:
-        source: a zip, folder, checkpoint prefix, HDF5, `.keras` or safetensors file,
-            or the preset folder of any model or task.
-        config: for sources without a configuration, or to replace theirs: a
-            `RoFormerConfig`, the content of a `bert_config.json`, or its path.
-        vocabulary: path of a `vocab.txt`, likewise.
-
-    Raises:
-        SourceError: there is no such source, or it is unsafe or holds no weights.
-        ConfigurationError: there is no configuration, or it cannot be used.
-        CheckpointError: the source is damaged, or holds no RoFormer.
-        VocabularyError: the vocabulary cannot be read.
-    """
+    """Opens a source; its tensors can be read until the block ends."""
     with ExitStack() as stack:
         files = stack.enter_context(open_source(source))
         given = None
@@ -124,15 +110,7 @@ def open_checkpoint(
 
 
 def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
-    """Vocabulary of a source, and the tokenizer's other arguments if it was saved.
-
-    Args:
-        source: as for `open_checkpoint`, or a folder with a saved tokenizer alone.
-
-    Raises:
-        VocabularyError: the source has no vocabulary, or it cannot be read.
-        SourceError: there is no such source, or it is unsafe.
-    """
+    """Vocabulary of a source, and the tokenizer's other arguments if it was saved."""
     with ExitStack() as stack:
         parts = {
             role: Blob.of_file(Path(source, name))
@@ -295,15 +273,7 @@ def open_bundle(files: SourceFiles) -> TensorBundleReader:
 
 @contextmanager
 def opened_bundle(path: str | os.PathLike) -> Iterator[TensorBundleReader]:
-    """A context with the tensors of a checkpoint of TensorFlow.
-
-    Args:
-        path: its prefix, or a zip or folder that holds it.
-
-    Raises:
-        CheckpointError: it has another format.
-        SourceError: there is nothing.
-    """
+    """A context with the tensors of a checkpoint of TensorFlow."""
     with open_source(path) as files:
         refuse(
             files.format != "tensor_bundle",

@@ -77,15 +77,7 @@ _LENGTH = 512
 
 @dataclass(frozen=True)
 class SentenceModules:
-    """Settings in the modules of a folder.
-
-    Args:
-        pooling: as in `TextVector`.
-        max_length: int. Tokens to which texts are cut; None for the encoder's limit.
-        fields: what the pooler changes in the `config.json`.
-        tensors: those of the pooler, by their names in JunnYu's layout.
-        head: tensors of whitening, by path.
-    """
+    """Settings in the modules of a folder."""
 
     pooling: str
     max_length: int | None
@@ -94,15 +86,7 @@ class SentenceModules:
     head: Mapping[str, Tensor]
 
     def task(self, saved: Mapping[str, Any], fields: Mapping) -> dict[str, Any]:
-        """Fields of a `Checkpoint` that these modules change.
-
-        Args:
-            saved: as `read_config` returns it.
-            fields: content of the `config.json`.
-
-        Raises:
-            ConfigurationError: the length is no integer.
-        """
+        """Fields of a `Checkpoint` that these modules change."""
         length = self.max_length
         if length is None:
             length = fields.get("max_position_embeddings", MAX_POSITIONS)
@@ -120,16 +104,7 @@ class SentenceModules:
 def read_modules(
     parts: Mapping[str, Blob], open_file: Callable[[Blob], dict[str, Tensor]]
 ) -> SentenceModules | None:
-    """The modules of a folder; None for a CrossEncoder, and if it has none.
-
-    Args:
-        parts: dict of role to `Blob`, as in `SourceFiles`.
-        open_file: function from a file of weights to its tensors.
-
-    Raises:
-        ConfigurationError: the modules compute what no class of this package does.
-        SourceError: a file is missing.
-    """
+    """The modules of a folder; None for a CrossEncoder, and if it has none."""
     if "modules" not in parts:
         return None
     blob = parts["modules"]
@@ -340,15 +315,7 @@ def _read_dense(content, pooling, width, is_pooler, label):
 
 
 def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The content of each JSON file that sentence-transformers needs, by its name.
-
-    Args:
-        checkpoint: one whose encoder `write_config` takes.
-
-    Raises:
-        ConfigurationError: the model gives no vectors of texts, or other modules would
-            have to compute them.
-    """
+    """The content of each JSON file that sentence-transformers needs, by its name."""
     config, model, label = checkpoint.config, checkpoint.model, checkpoint.label
     options = checkpoint.model_options
     has_pooler = isinstance(config, RoFormerConfig) and bool(config.pooler_activation)

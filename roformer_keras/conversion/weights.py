@@ -37,22 +37,7 @@ KERAS_MLM = "layers/masked_lm_head/"
 
 @dataclass(frozen=True, kw_only=True)
 class Weight:
-    """One row of the table.
-
-    Attributes:
-        name: name in a checkpoint.
-        path: `variable.path` in the Keras model.
-        shape: shape of the Keras variable.
-        dataset: name in the HDF5 files of presets and of Keras; Keras puts
-            `KERAS_BACKBONE` before the weights of a backbone in another model.
-        layer: bert4keras's layer that holds the weight; "" if bert4keras has none.
-        index: position among the weights of that layer.
-        attribute: where that layer keeps it, as object checkpoints name it.
-        head: `"pooler"`, `"nsp"`, `"mlm"`, `"task"`, or None outside of a head.
-        transposed: whether the checkpoint holds the transpose.
-        optional: whether a file may lack it: bert4keras's checkpoints never hold it,
-            and its initial value changes nothing.
-    """
+    """One row of the table."""
 
     name: str
     path: str
@@ -116,15 +101,7 @@ _HUGGINGFACE_HEADS = {
 def weight_table(
     config: RoFormerConfig, heads: Iterable[str] = HEADS
 ) -> tuple[Weight, ...]:
-    """Every weight of a model with this configuration and these heads.
-
-    Args:
-        config: `RoFormerConfig`.
-        heads: any of `"pooler"`, `"nsp"`, `"mlm"`.
-
-    Returns:
-        tuple of `Weight`, in the order of computation.
-    """
+    """Every weight of a model with this configuration and these heads."""
     table = _Table(config)
     table.add_embeddings()
     for number in range(config.num_layers):
@@ -149,11 +126,7 @@ def model_heads(model: str, config: RoFormerConfig) -> tuple[str, ...]:
 
 
 def task_rows(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Weight, ...]:
-    """Rows for the head of a fine-tuned model, which stands on a backbone.
-
-    Args:
-        shapes: dict of variable path to shape. Only the head itself knows them.
-    """
+    """Rows for the head of a fine-tuned model, which stands on a backbone."""
     return tuple(
         Weight(
             name=f"{TASK_PREFIX}{path}",

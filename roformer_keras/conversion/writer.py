@@ -53,12 +53,7 @@ _ZIP_TIME = (2021, 3, 1, 0, 0, 0)
 def _values(
     checkpoint: Checkpoint, dtype: str, on_tensor: Callable
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Name and value of every tensor of the checkpoint, in `dtype`.
-
-    Raises:
-        CheckpointError: a tensor is not of a float type, or does not fit into `dtype`.
-        ConfigurationError: `dtype` is none of `DTYPES`.
-    """
+    """Name and value of every tensor of the checkpoint, in `dtype`."""
     if dtype not in DTYPES:
         raise ConfigurationError(
             f"dtype must be {' or '.join(map(repr, DTYPES))}, got {dtype!r}"

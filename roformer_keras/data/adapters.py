@@ -47,20 +47,7 @@ def prepare_data(
     sliced: bool = False,
     model: keras.Model | None = None,
 ) -> Any:
-    """An adapter of data that `fit`, `evaluate` and `predict` of Keras take as `x`.
-
-    Args:
-        x, y, sample_weight, batch_size, steps, shuffle, class_weight: as those methods
-            take them. The adapter stands for all of them but the steps.
-        sliced: bool. Whether arrays of several batches are sliced in Python as well, as
-            arrays of one batch are. A dataset takes as long to make as a short batch to
-            compute, but has one shape for all batches.
-        model: that takes the data; see `signature_of`.
-
-    Returns:
-        Keras's own adapter. It makes a dataset of batches of any widths, without
-        tuning. A dataset keeps its own options of tuning.
-    """
+    """An adapter of data that `fit`, `evaluate` and `predict` of Keras take as `x`."""
     is_alone = y is None and sample_weight is None and class_weight is None
     if is_alone:
         x = as_batches(x)
@@ -99,12 +86,7 @@ SIGNATURES = {
 
 
 def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any:
-    """Calls `fit`, `evaluate` or `predict` of Keras with data that does not wait.
-
-    Args:
-        method: of a Keras model.
-        arguments, options: positional and keyword arguments of it.
-    """
+    """Calls `fit`, `evaluate` or `predict` of Keras with data that does not wait."""
     is_fit = method.__name__ == "fit"
     if _KERAS is None or keras.backend.backend() != "tensorflow":
         with uneven_batches():
@@ -204,12 +186,6 @@ def refuse_strategy(model: keras.Model) -> None:
 
     Its devices clip gradients, and weigh rows and tokens, each for itself: on odd or
     padded batches the numbers are others than those of one device.
-
-    Args:
-        model: that is to be trained or evaluated.
-
-    Raises:
-        ConfigurationError: the model was made, or is used, in the scope of a strategy.
     """
     if has_strategy(model):
         raise ConfigurationError(

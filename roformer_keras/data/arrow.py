@@ -41,11 +41,7 @@ def is_saved_dataset(path: str) -> bool:
 
 
 def data_files(path: str) -> list[str]:
-    """The files of a path: itself, or those of a saved dataset in their order.
-
-    Raises:
-        SourceError: the folder does not say which they are.
-    """
+    """The files of a path: itself, or those of a saved dataset in their order."""
     if not is_saved_dataset(path):
         return [path]
     state = os.path.join(path, _STATE)
@@ -68,15 +64,6 @@ def read_columns(
 
     NaN is a missing value, and class numbers of `datasets` have their names. In place
     of a row with an infinite number is its SourceError.
-
-    Args:
-        path: of a file, or of a saved dataset.
-        kind: `".parquet"` or `".arrow"`.
-        columns: names, or numbers of columns from "1" if no column has such a name.
-
-    Raises:
-        SourceError: the file is damaged, a name comes twice, or a column is missing or
-            holds what is neither text, number nor a list of them.
     """
     numbers = itertools.count(1)
     for file in data_files(path):
@@ -111,11 +98,7 @@ class ClassName(str):
 
 
 def stored_features(schema: Any) -> Mapping:
-    """The features of columns with class numbers, as `datasets` stores them.
-
-    Args:
-        schema: `pyarrow.Schema`, or that of another library, which has none.
-    """
+    """The features of columns with class numbers, as `datasets` stores them."""
     try:
         stored = parse_json(schema.metadata[b"huggingface"], "the schema")
         features = stored["info"]["features"].items()
@@ -125,12 +108,7 @@ def stored_features(schema: Any) -> Mapping:
 
 
 def with_names(value: Any, feature: Any) -> Any:
-    """A value of a column with the names of its class numbers, None for -1.
-
-    Args:
-        value: as Python has it.
-        feature: of the column, as `datasets` has or stores it; None if it has none.
-    """
+    """A value of a column with the names of its class numbers, None for -1."""
     if isinstance(feature, list) and feature:
         # Older versions write a list of one feature.
         feature = {"_type": "List", "feature": feature[0]}

@@ -10,16 +10,7 @@ from roformer_keras.data.examples import sorted_batches
 
 
 class TextBatches(keras.utils.PyDataset):
-    """Batches of rows of similar length, which Keras makes during the training.
-
-    Args:
-        lengths: int `(rows,)`, by which rows are sorted.
-        make_batch: a function of row numbers; returns what `fit` takes as a batch.
-        batch_size: int.
-        shuffle: bool. Whether `sorted_batches` makes the batches of each epoch, by
-            `seed` and epoch; else rows come from the shortest to the longest.
-        epoch: int. The first epoch.
-    """
+    """Batches of rows of similar length, which Keras makes during the training."""
 
     def __init__(
         self,

@@ -30,16 +30,7 @@ Row = tuple[int, Any]
 
 
 def read_cells(path: str, kind: str, encoding: str = UTF_8) -> Iterator[Row]:
-    """Numbers of lines or rows, and the cells of those that are not empty.
-
-    Args:
-        path: of the file; "-" is standard input.
-        kind: str of `KINDS`.
-        encoding: as in `read_lines`.
-
-    Raises:
-        SourceError: the file is not of its kind. Names file and line.
-    """
+    """Numbers of lines or rows, and the cells of those that are not empty."""
     if kind == ".xlsx":
         return sheets.read_sheet(path)
     lines = Lines(path, encoding)
@@ -104,12 +95,7 @@ _OTHER_COLUMNS = Hint(
 
 
 class Sheet:
-    """A table of cells, of which some columns are read once.
-
-    Args:
-        path, kind, encoding: as in `read_cells`.
-        where: from the number of a row to what errors call it.
-    """
+    """A table of cells, of which some columns are read once."""
 
     def __init__(self, path: str, kind: str, where: Callable[[int], str], encoding):
         self._path, self._kind, self._where = path, kind, where
@@ -137,12 +123,6 @@ class Sheet:
         """The rows of labelled texts, and where the values of `groups` are in them.
 
         In place of the values of a row that does not fit, its SourceError.
-
-        Args:
-            fields: as `read_table` takes them, perhaps with a label that is not read.
-            names: that fields have if none are given.
-            count: int. Texts of a row.
-            header, groups, has_choices, classes: as in `read_table`.
         """
         chosen = tuple(fields[: len(names)])
         numbered: list[int] = []
@@ -196,10 +176,6 @@ class Sheet:
         """Some cells of the rows, which fit the first one.
 
         In place of the cells of a row that does not fit, its SourceError.
-
-        Args:
-            fields: names or numbers of columns.
-            header: as in `read_table`.
         """
         is_named = has_header(fields, header, False)
         columns = find_columns(self._where(self._line), self._first, fields)
@@ -232,14 +208,7 @@ class Sheet:
         )
 
     def _with_groups(self, columns, names, header, groups):
-        """The columns with those of groups, and the places of these among them.
-
-        Args:
-            columns: places of the fields.
-            names: of the fields.
-            header: names of all columns, empty if there is no header.
-            groups: names or numbers of columns.
-        """
+        """The columns with those of groups, and the places of these among them."""
         columns, places = list(columns), []
         for group in groups:
             if group in header:
@@ -274,16 +243,7 @@ def _select(rows, columns, numbered):
 
 
 def has_header(fields: Sequence[str], header: str | None, has_names: bool) -> bool:
-    """True if the first row of a table names its columns.
-
-    Args:
-        fields: names or numbers of columns; empty if the user gave none.
-        header: as in `read_table`.
-        has_names: bool. The answer where neither fields nor `header` decide.
-
-    Raises:
-        ConfigurationError: there is no header, and fields are names.
-    """
+    """True if the first row of a table names its columns."""
     has_numbers = are_numbers(fields)
     if header == "none" and not has_numbers:
         raise ConfigurationError(
@@ -309,16 +269,7 @@ def has_columns(names: Sequence[str], fields: Sequence[str]) -> bool:
 
 
 def find_columns(place: str, names: Sequence[str], fields: Sequence[str]) -> list[int]:
-    """The places of some columns of a header, by number or name.
-
-    Args:
-        place: what errors call the header.
-        names: of all columns.
-        fields: names or numbers.
-
-    Raises:
-        SourceError: one is missing, or a name of the header comes twice.
-    """
+    """The places of some columns of a header, by number or name."""
     if are_numbers(fields):
         return [int(name) - 1 for name in fields]
     if not has_columns(names, fields):
@@ -333,15 +284,7 @@ def find_columns(place: str, names: Sequence[str], fields: Sequence[str]) -> lis
 
 
 def check_names(names: Sequence[str], place: str) -> None:
-    """Checks that columns have different names.
-
-    Args:
-        names: of all columns; those that are empty do not count.
-        place: what errors call the header.
-
-    Raises:
-        SourceError: a name comes twice.
-    """
+    """Checks that columns have different names."""
     twice = [name for name, count in Counter(names).items() if name and count > 1]
     if twice:
         raise SourceError(
@@ -364,15 +307,7 @@ def fit_rows(
     header: Sequence[str] = (),
     expected: Sequence[str] = (),
 ) -> Iterator[Row]:
-    """The rows, with a SourceError in place of cells that do not fit.
-
-    Args:
-        where: from the number of a row to what errors call it.
-        rows: numbers and cells.
-        width: cells that a row must have.
-        header: cells of the header, which no row repeats.
-        expected: names of the columns that a row must have, as far as they are known.
-    """
+    """The rows, with a SourceError in place of cells that do not fit."""
     for line, cells in rows:
         try:
             check_row(where(line), cells, width, header, expected)
@@ -389,15 +324,7 @@ def check_row(
     header: Sequence[str] = (),
     expected: Sequence[str] = (),
 ) -> None:
-    """Checks the number of cells of a row.
-
-    Args:
-        place: what errors call the row.
-        cells, width, header, expected: as in `fit_rows`.
-
-    Raises:
-        SourceError: it is not `width`, or the row is the header again.
-    """
+    """Checks the number of cells of a row."""
     if len(cells) != width:
         hint = None
         if len(cells) > width:

@@ -13,15 +13,7 @@ MIN_CHOICES, MAX_CHOICES = 2, 256
 
 
 def check_choices(value: Any, row: int | None = None) -> tuple[str, ...]:
-    """The choices of a row: at least 2 texts, in a list or the like.
-
-    Args:
-        value: as a user gives it.
-        row: int or None. How errors name the row.
-
-    Raises:
-        ConfigurationError: it is no such list.
-    """
+    """The choices of a row: at least 2 texts, in a list or the like."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if not isinstance(value, list | tuple):
@@ -44,11 +36,7 @@ def check_choices(value: Any, row: int | None = None) -> tuple[str, ...]:
 
 
 def parse_choices(value: Any) -> tuple[str, ...]:
-    """The choices in a cell of a table, which is a JSON list; or in a list.
-
-    Raises:
-        ConfigurationError: it is neither, or as in `check_choices`.
-    """
+    """The choices in a cell of a table, which is a JSON list; or in a list."""
     if isinstance(value, str):
         try:
             value, text = strict_json(value), value
@@ -67,10 +55,6 @@ def choice_columns(names: Sequence[str], field: str) -> list[int]:
 
     For a field `choices`, these are `choice1`, `choice2`, ..., or `Choices_0`,
     `Choices_1`, ...; none of a table that has the field itself.
-
-    Args:
-        names: of all columns.
-        field: str. What the choices are called; not a number.
     """
     lower_names = [name.strip().lower() for name in names]
     wanted = field.lower()

@@ -81,25 +81,7 @@ class CorpusSource(Settings):
 def read_corpus(
     sources: CorpusSource | Sequence[CorpusSource], part: str = "train"
 ) -> Iterator[tuple[str, ...]]:
-    """The records of some sources, in the order of the files.
-
-    Args:
-        sources: the sources, or one.
-        part: `"train"` leaves out what the sources hold out, `"held_out"` gives only
-            that, `"all"` gives both.
-
-    Raises:
-        ConfigurationError: there is no source, or none that holds anything out.
-        SourceError: a file does not exist or is of a kind that is not read; or, while
-            reading, it is damaged or a field is missing. Names file and line.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from roformer_keras.data.corpus import read_corpus
-        >>> size = Path("poems.txt").write_text("床前明月光", encoding="utf-8")
-        >>> next(read_corpus(roformer_keras.CorpusSource(files=("poems.txt",))))
-        ('床前明月光',)
-    """
+    """The records of some sources, in the order of the files."""
     sources = [sources] if isinstance(sources, CorpusSource) else sources
     refuse(
         not sources,

@@ -18,14 +18,7 @@ def check_container(
     sample_weight: Any = None,
     validation_split: float = 0.0,
 ) -> None:
-    """Refuses what a container of batches brings itself, or cannot have.
-
-    Args:
-        x, y, sample_weight, validation_split: as in `fit`.
-
-    Raises:
-        ConfigurationError: names the container.
-    """
+    """Refuses what a container of batches brings itself, or cannot have."""
     is_dataset = hasattr(x, "as_numpy_iterator")
     is_stream = isinstance(x, Iterator | keras.utils.PyDataset)
     if not (is_dataset or is_stream):
@@ -71,12 +64,7 @@ def texts_of(
     has_choices: bool = False,
     has_tokens: bool = False,
 ) -> list:
-    """Rows of a `tf.data.Dataset` or `PyDataset` of texts, with or without labels.
-
-    Args:
-        dataset: whose batches, or rows, are as `fit` takes them.
-        counts, has_choices, has_tokens: as in `as_texts`.
-    """
+    """Rows of a `tf.data.Dataset` or `PyDataset` of texts, with or without labels."""
     found: list = []
     for element in _elements(dataset):
         # As in Keras, a tuple holds inputs, and then labels and weights.

@@ -22,14 +22,7 @@ _CUTS = (
 
 
 class Item(NamedTuple):
-    """A batch to train on.
-
-    Attributes:
-        ids: tuple of int32 arrays `(tokens,)`, one a text, without `[CLS]` and `[SEP]`.
-        starts: tuple of bool arrays `(tokens,)`, True at the first token of each word;
-            or None.
-        label: float or None.
-    """
+    """A batch to train on."""
 
     ids: tuple
     starts: tuple | None = None
@@ -119,20 +112,7 @@ def _digest(tokenizer):
 
 
 class DocumentEncoder(_Encoder):
-    """Makes items of whole sentences from documents, the fields of a record.
-
-    Args:
-        tokenizer: RoFormerTokenizer.
-        length: int, at least 3. Tokens of a row with `[CLS]` and `[SEP]`: an item has
-            at most `length - 2`. None: an item is a document of any length, to pack.
-        whole_word: bool. Whether items say where words start.
-
-    Call arguments:
-        record: strs, of any number.
-
-    Returns:
-        list of `Item` of one text.
-    """
+    """Makes items of whole sentences from documents, the fields of a record."""
 
     def __init__(
         self, tokenizer: RoFormerTokenizer, length: int | None, whole_word: bool = False
@@ -156,26 +136,7 @@ class DocumentEncoder(_Encoder):
 
 
 class PairEncoder(_Encoder):
-    """Makes an item of a record of two texts, or of two texts and a label.
-
-    Args:
-        tokenizer: RoFormerTokenizer.
-        length: int, at least 3. Tokens of each text with `[CLS]` and `[SEP]`.
-        whole_word: bool. Whether items say where words start.
-        labels: None if records have no label; else the allowed numbers, or `()` for
-            any.
-        teacher_tokenizer: RoFormerTokenizer or None. If given, items have both texts
-            a second time, by this tokenizer.
-
-    Call arguments:
-        record: (str, str), or (str, str, str) with a number.
-
-    Returns:
-        list of one `Item`, or of none if a text has no token.
-
-    Raises:
-        SourceError: the record has other fields, or the label is no such number.
-    """
+    """Makes an item of a record of two texts, or of two texts and a label."""
 
     def __init__(
         self,

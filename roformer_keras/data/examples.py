@@ -32,17 +32,7 @@ _WINDOW, _JITTER = 64, 0.05
 def tokenize_corpus(
     folder: Path, identity, records: Iterable[tuple], encode: Any
 ) -> "TokenizedCorpus":
-    """The items of some records, from the folder if it holds them already.
-
-    Args:
-        folder: Path. It appears when it is complete; one of another corpus is replaced.
-        identity: JSON values that distinguish these records from others.
-        encode: an encoder.
-
-    Raises:
-        SourceError: no record has tokens; or as `records` and `encode` raise.
-        OutputError: the folder cannot be written.
-    """
+    """The items of some records, from the folder if it holds them already."""
     identity = json.loads(json.dumps([identity, encode.identity()]))
     try:
         record = json.loads((folder / _RECORD).read_bytes())
@@ -83,14 +73,7 @@ def _write(folder, items, dtype):
 
 
 class TokenizedCorpus:
-    """The items that `tokenize_corpus` has written; they are read when they are used.
-
-    Attributes:
-        ids: `(tokens,)`, those of all texts.
-        starts: bool `(tokens,)`, True at the first token of each word; or None.
-        ends: int64 `(texts,)`. Where each text ends in `ids`.
-        lengths: int64 `(items,)`. Tokens of each item.
-    """
+    """The items that `tokenize_corpus` has written; they are read when they are used."""
 
     def __init__(self, folder: Path):
         record = json.loads((folder / _RECORD).read_bytes())
@@ -143,16 +126,6 @@ class EpochItems:
 
     In every epoch each item comes once, in an order that follows from the seed and the
     number of the epoch.
-
-    Args:
-        corpus: `TokenizedCorpus`; or `ItemList`, which cannot be packed.
-        seed: sequence of ints. None: the order of the files, in each epoch.
-        packed: int or None. Documents are joined, with `separator` after each, and cut
-            into items of so many tokens; the rest of an epoch, shorter than an item, is
-            left out.
-        separator: int. The id of `[SEP]`.
-        whole_epochs: bool. Whether the last batch of an epoch ends with it, and may be
-            smaller; else it takes the first items of the next epoch.
     """
 
     def __init__(
@@ -232,11 +205,6 @@ def sorted_batches(
 
     The rows are shuffled. Then each 64 batches of them are sorted by length, but for a
     twentieth of it, and cut into batches; and the batches are shuffled.
-
-    Args:
-        lengths: int `(rows,)`.
-        size: int. Rows of a batch.
-        random: generator.
     """
     rows, batches = random.permutation(len(lengths)), []
     shifts = random.uniform(-1, 1, len(lengths)) * (2 + _JITTER * lengths)

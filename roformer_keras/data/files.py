@@ -75,18 +75,7 @@ _NO_CORPUS = (".zip", ".tar", ".bz2", ".zst", ".gz", ".xz", ".squad")
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of a file.
-
-    Attributes:
-        texts: list of tuples of str, one tuple a row; of rows with choices, these are
-            a tuple of str at the end.
-        labels: list of the values of the last field, or None if it was not read.
-        lines: list of int. The line of the file where each row begins, from 1.
-        groups: list of tuples of (column, value), of each row in the columns that
-            `groups` names and in which it is not blank. All texts of a row are column
-            0, since a text may be the first of one row and the second of another. None
-            if no column was named.
-    """
+    """The rows of a file."""
 
     texts: list
     labels: list | None
@@ -95,12 +84,7 @@ class Table:
 
 
 def text_names(count: int, has_choices: bool = False) -> tuple[str, ...]:
-    """The JSON keys of the texts of a row, unless others are given.
-
-    Args:
-        count: int. How many there are, choices counted as one.
-        has_choices: bool. Whether the last one is a list of choices.
-    """
+    """The JSON keys of the texts of a row, unless others are given."""
     if has_choices:
         return ("context", *["question"] * (count > 2), "choices")
     return ("text",) if count == 1 else ("first", "second", "third")[:count]
@@ -342,19 +326,6 @@ def read_records(
 
     Lines that are empty, and records whose every field is blank, are skipped. Values
     come without the spaces around them.
-
-    Args:
-        path: of the file.
-        fields: keys or columns of a record; `text` or the first column without any.
-            The values of JSON are strings, lists of strings, which are joined, or
-            numbers. Plain text has no fields: its records are the lines.
-        group: the key or column of the group, or None.
-        format, header, encoding: as in `read_table`.
-
-    Raises:
-        ConfigurationError: plain text has neither fields nor groups.
-        SourceError: files of this kind are not read line by line; or, while reading,
-            the file is damaged or a field is missing. Names file and line.
     """
     kind = _kind(path, format)
     refuse(
@@ -420,10 +391,6 @@ def read_texts(
 
     Single texts are lines, which may be blank, unless the file is a table by its name
     or by the layout.
-
-    Args:
-        layout: arguments of `read_table` by name.
-        skipped: as in `read_table`.
     """
     is_stated = any(layout.get(name) for name in ("fields", "format", "header"))
     if count > 1 or is_stated or is_table(path):
@@ -436,11 +403,7 @@ def read_texts(
 
 
 def name_places(path: str, format: str | None = None) -> Callable[[int], str]:
-    """A function from the number of a line or row to where it stands, for errors.
-
-    Args:
-        path, format: of the file, as in `read_table`.
-    """
+    """A function from the number of a line or row to where it stands, for errors."""
     if row_unit(path, format) == "row":
         return lambda row: f"row {row} of {file_name(path)}"
     return lambda line: place_line(line, path)

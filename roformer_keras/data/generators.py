@@ -23,19 +23,7 @@ DataAdapter: Any = object if _KERAS is None else _KERAS.data_adapter.DataAdapter
 
 
 def as_batches(x: Any, read_ahead: int = 0) -> Any:
-    """Data that Keras takes, also if widths differ.
-
-    Args:
-        x: iterator of batches: a tuple `(inputs, targets)` or `(inputs, targets,
-            weights)`, or inputs alone, where inputs and targets are an array, or a list
-            or dict of arrays, and targets may be None; or anything else.
-        read_ahead: int. Number of batches that a thread reads ahead while the model
-            computes. With 0 each batch is read when it is needed.
-
-    Returns:
-        For an iterator an adapter, whose batches may differ in width. The iterator goes
-        on in the next epoch. Anything else is returned as it is.
-    """
+    """Data that Keras takes, also if widths differ."""
     return _Batches(x, read_ahead) if isinstance(x, Iterator) else x
 
 
@@ -198,10 +186,6 @@ def signature_of(batch: Any, model: Any) -> Any:
 
     Keras fixes the sizes in which two batches agree. Here the inputs and outputs of the
     model fix them.
-
-    Args:
-        batch: inputs, or a tuple of inputs, targets and weights.
-        model: that takes the batches.
     """
     import tensorflow as tf
 

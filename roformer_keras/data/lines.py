@@ -35,15 +35,7 @@ def place_line(line: int, path: str) -> str:
 
 
 def read_lines(path: str, encoding: str = UTF_8) -> Iterator[tuple[int, str]]:
-    """Numbers and texts of the lines, with their ends.
-
-    Args:
-        path: of the file; "-" is standard input.
-        encoding: of `types.FileEncoding`.
-
-    Raises:
-        SourceError: the file cannot be read, or is of another encoding.
-    """
+    """Numbers and texts of the lines, with their ends."""
     if path != "-":
         check_file(path, "read it from standard input as -")
     number = 0
@@ -73,11 +65,7 @@ def read_text(path: str, encoding: str = UTF_8) -> str:
 
 
 class Lines:
-    """Lines that can be read several times, also those of a pipe.
-
-    Args:
-        path, encoding: as in `read_lines`.
-    """
+    """Lines that can be read several times, also those of a pipe."""
 
     def __init__(self, path: str, encoding: str = UTF_8):
         self.path, self._encoding = path, encoding

@@ -17,14 +17,7 @@ def items_of(objective, rows: int) -> int:
 
 
 def batch_maker(examples, objective, rows: int, seed: Sequence[int]) -> Callable:
-    """A function from a batch's number to the batch, `(inputs, targets, weights)`.
-
-    Args:
-        examples: `EpochItems`.
-        objective: `Objective`.
-        rows: int. Rows of a batch.
-        seed: ints. With the number of a batch it seeds what is drawn for it.
-    """
+    """A function from a batch's number to the batch, `(inputs, targets, weights)`."""
     count = items_of(objective, rows)
 
     def make(number):
@@ -35,17 +28,7 @@ def batch_maker(examples, objective, rows: int, seed: Sequence[int]) -> Callable
 
 
 class Loader:
-    """Makes batches in a thread.
-
-    Args:
-        make: from `batch_maker`.
-        first: int. Number of the first batch, before which there were `tokens` tokens.
-
-    Attributes:
-        waited: float. Seconds in which no batch was ready.
-        error: Exception or None. The reason why there are no more batches; what asks
-            for them may wrap it in its own error.
-    """
+    """Makes batches in a thread."""
 
     def __init__(self, make: Callable, first: int = 0, tokens: int = 0):
         self.waited = 0.0

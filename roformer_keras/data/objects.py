@@ -24,15 +24,6 @@ def read_objects(
     """Numbers of lines, or of objects from 1, and the values of some keys.
 
     In place of the values of an object that lacks some, its SourceError.
-
-    Args:
-        path: of the file; "-" is standard input.
-        kind: `".jsonl"`, an object a line, or `".json"`, a list of objects.
-        keys: of the values.
-        encoding: as in `read_lines`.
-
-    Raises:
-        SourceError: a list cannot be read.
     """
     if kind == ".json":
         yield from _read_list(path, keys, encoding)
@@ -48,15 +39,7 @@ def read_objects(
 
 
 def parse_object(text: str, place: str) -> dict:
-    """The object that a JSON text holds.
-
-    Args:
-        text: of JSON.
-        place: what errors call the text.
-
-    Raises:
-        SourceError: it holds none, or half of a surrogate pair.
-    """
+    """The object that a JSON text holds."""
     try:
         content = strict_json(text)
     except (ValueError, RecursionError) as error:

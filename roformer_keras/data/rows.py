@@ -32,11 +32,7 @@ def draw_held_out(count: int, share: float, seed: int) -> np.ndarray:
 
 
 def draw_validation(count: int, share: float, seed: int) -> np.ndarray:
-    """`draw_held_out` for `validation_split`.
-
-    Raises:
-        ConfigurationError: no text would be left for training, or for validation.
-    """
+    """`draw_held_out` for `validation_split`."""
     check_number("validation_split", share, minimum=0, below=1)
     check_integer("seed", seed, minimum=0)
     held_out = draw_held_out(count, share, seed)
@@ -48,11 +44,7 @@ def draw_validation(count: int, share: float, seed: int) -> np.ndarray:
 
 
 def as_weights(weights: Any, count: int) -> np.ndarray:
-    """The weights of so many rows: float32 `(count,)`.
-
-    Raises:
-        ConfigurationError: they are no numbers, or not one for each row.
-    """
+    """The weights of so many rows: float32 `(count,)`."""
     try:
         array = np.asarray(weights, "float32")
     except (TypeError, ValueError):
@@ -108,16 +100,7 @@ def by_length(
     batch_size: int | None = None,
     group_size: int | np.ndarray = 1,
 ) -> Iterator[np.ndarray]:
-    """The row numbers of batches of similar length, the longest first.
-
-    Args:
-        lengths: tokens of each row.
-        batch_tokens: int. Maximum tokens of a batch, padding included; a longer row is
-            a batch by itself.
-        batch_size: int or None. Maximum rows of a batch.
-        group_size: int, or int `(rows,)`. How many rows of a batch each of them is; all
-            of a batch are as many as its largest.
-    """
+    """The row numbers of batches of similar length, the longest first."""
     sizes = np.asarray(lengths)
     order, start = np.argsort(-sizes, kind="stable"), 0
     groups = np.broadcast_to(group_size, len(order))[order]
@@ -139,10 +122,6 @@ def windows(items: Iterable, prepare: Callable, size: int = WINDOW) -> Iterator:
 
     While the caller works on one window, a thread prepares the next one. Fewer than
     `size` items in all are prepared in the caller's thread, and all are read in it.
-
-    Args:
-        items: iterable, which may never end.
-        prepare: function of a list of at most `size` items.
     """
     items, waiting = iter(items), None
     with ThreadPoolExecutor(max_workers=1) as pool:
@@ -171,21 +150,6 @@ def map_rows(
     """Results of functions of texts, in batches of rows of similar length.
 
     While the rows of some texts are computed, the next texts are tokenized.
-
-    Args:
-        texts: a collection, or an iterator, which need not fit into memory: `WINDOW`
-            texts are read from it at a time.
-        make_rows: function from a list of texts to `Rows`, or the like.
-        compute: called with the rows, and which of them are in a batch; returns a
-            result for each of them.
-        collect: called with the results of all rows, and the rows; returns the results
-            of the texts.
-        batch_tokens, batch_size: as in `by_length`.
-        verbose: as in `progress_bar`.
-
-    Returns:
-        The results of the texts: one array if `collect` returns arrays, else a list;
-        for an iterator an iterator of them.
     """
 
     check_integer("batch_tokens", batch_tokens, minimum=1)
@@ -220,18 +184,7 @@ def map_rows(
 
 
 class Rows:
-    """Tokenized texts in one piece of memory.
-
-    Args:
-        tokenizer: `RoFormerTokenizer`.
-        texts: as `as_texts` returns them, of one or two texts a row.
-        max_length: int. Longer rows are cut, from the end of the longer text.
-
-    Attributes:
-        lengths: int64 `(rows,)`. Tokens of each.
-        owners: int64 `(rows,)`. Index of the text that each row comes from.
-        group_size: int. How many rows of a batch each is.
-    """
+    """Tokenized texts in one piece of memory."""
 
     group_size = 1
 
@@ -272,18 +225,7 @@ class Rows:
 
 
 class GroupRows:
-    """Groups of texts, whose rows follow each other in a batch.
-
-    Args:
-        tokenizer: `RoFormerTokenizer`.
-        groups: lists of equally many rows, each a tuple of one or two texts.
-        max_length: int. Longer rows are cut.
-
-    Attributes:
-        lengths: int64 `(groups,)`. Tokens of the longest row of each.
-        owners: int64 `(groups,)`. The number of each.
-        group_size: int. Rows of each; of subclasses an int for each, as in `by_length`.
-    """
+    """Groups of texts, whose rows follow each other in a batch."""
 
     group_size: Any
 

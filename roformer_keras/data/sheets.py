@@ -14,9 +14,6 @@ def read_sheet(path: str) -> Iterator[tuple[int, list[str]]]:
     """Numbers and cells of the rows of a workbook that are not empty.
 
     As in CSV, cells at the end of a row may be empty.
-
-    Raises:
-        SourceError: it is damaged, or several sheets have rows.
     """
     openpyxl = import_extra("openpyxl", "an .xlsx file")
     check_file(path)

@@ -27,15 +27,6 @@ def read_questions(
     """Numbers of the questions, from 1, and the values of some fields.
 
     In place of the values of a question that lacks some, its SourceError.
-
-    Args:
-        path: of the file; "-" is standard input.
-        fields: keys of a question, its paragraph or its article; that of a question is
-            taken if several have one.
-        encoding: as in `read_lines`.
-
-    Raises:
-        SourceError: the file is not of this layout.
     """
     name = file_name(path)
     try:

@@ -19,11 +19,7 @@ LABEL = "label"
 
 
 def is_table(x: Any) -> bool:
-    """True if `x` has rows and named columns.
-
-    Raises:
-        ConfigurationError: it is a dict of such tables, or a query that gives one.
-    """
+    """True if `x` has rows and named columns."""
     # The columns of a query are not to be asked for.
     refuse(
         hasattr(x, "collect_schema") and not hasattr(x, "iter_rows"),
@@ -42,12 +38,7 @@ def is_table(x: Any) -> bool:
 
 
 def read_rows(x: Any, columns: Sequence) -> Iterator[tuple]:
-    """The values of some columns, row by row.
-
-    Args:
-        x: a table.
-        columns: names of some of its columns.
-    """
+    """The values of some columns, row by row."""
     columns = list(columns)
     if hasattr(x, "itertuples"):
         return x[columns].itertuples(index=False, name=None)
@@ -95,16 +86,6 @@ def text_columns(
     and `third`, or as `text_names` says. A table without these holds nothing else but
     `label`, which is never a text; several texts then need a model that takes, or was
     trained on, as many.
-
-    Args:
-        names: of all columns.
-        counts: how many texts a row may have.
-        has_choices: bool. Whether the last one is a list of choices.
-        trained: the columns that the model was trained on, if any.
-
-    Raises:
-        ConfigurationError: there are neither these columns nor as many as texts, or
-            two have one name.
     """
     if len(trained) in counts:
         if set(trained) <= set(names):
@@ -147,19 +128,7 @@ def split_labels(
     has_choices: bool = False,
     trained: Sequence = (),
 ) -> tuple["TextRows", list]:
-    """The texts and the labels of a table.
-
-    Args:
-        x: a table.
-        counts, has_choices, trained: as in `text_columns`.
-        fields: names of the columns of the texts and of the label; if not given
-            `text_columns`, and `label`.
-        or_none: bool. Whether a row may have no label, which is None then.
-
-    Raises:
-        ConfigurationError: a column is missing or there twice, or the label of a row
-            is missing.
-    """
+    """The texts and the labels of a table."""
     names = column_names(x)
     if fields and (isinstance(fields, str) or len(fields) - 1 not in counts):
         raise ConfigurationError(
@@ -204,12 +173,7 @@ def read_labels(x: Any, column: Any) -> list:
 
 
 class TextRows:
-    """The texts of a table, read again by each loop.
-
-    Args:
-        table: as in `is_table`.
-        columns: names of the columns of the texts.
-    """
+    """The texts of a table, read again by each loop."""
 
     def __init__(self, table: Any, columns: Sequence):
         self._table, self.names = table, tuple(columns)
@@ -224,11 +188,7 @@ def plain(values: Any) -> Any:
 
 
 def plain_labels(labels: Any) -> Any:
-    """Labels of Arrow and `datasets` as a list; other containers unchanged.
-
-    Raises:
-        ConfigurationError: they are a dict or a set, whose loop gives keys, or a str.
-    """
+    """Labels of Arrow and `datasets` as a list; other containers unchanged."""
     refuse(
         isinstance(labels, Mapping | Set | str),
         f"labels must be a list, got a {type(labels).__name__}: give its values as "

@@ -40,25 +40,13 @@ _UNSPACED = re.compile(
 
 @dataclass(frozen=True)
 class TokenTags:
-    """Tokens of a text, and a tag for each.
-
-    Attributes:
-        tokens: tuple of str.
-        tags: tuple of str, or of numbers of tags.
-    """
+    """Tokens of a text, and a tag for each."""
 
     tokens: tuple
     tags: tuple
 
     def of_characters(self, names: Sequence[str] = ()) -> list[str]:
-        """A tag for each character of `join_tokens(tokens)`.
-
-        Args:
-            names: of the tags that are numbers, in their order.
-
-        Raises:
-            ConfigurationError: no name has the number of a tag.
-        """
+        """A tag for each character of `join_tokens(tokens)`."""
         tags, is_plain = name_tags(self.tags, names), are_plain(names)
         found: list[str] = []
         blanks = _blanks(self.tokens)
@@ -96,12 +84,7 @@ def _blanks(tokens):
 
 
 def token_tags(tokens: Any, label: Any) -> Any:
-    """A label of a tag for each of several tokens as `TokenTags`; others unchanged.
-
-    Args:
-        tokens: of the text; any other value if it is none of tokens.
-        label: of the text.
-    """
+    """A label of a tag for each of several tokens as `TokenTags`; others unchanged."""
     label = label.tolist() if isinstance(label, np.ndarray) else label
     if not isinstance(tokens, list | np.ndarray) or not isinstance(label, list | tuple):
         return label
@@ -127,11 +110,7 @@ def row_tokens(row: Any) -> list | None:
 
 
 def are_plain(names: Iterable[str]) -> bool:
-    """True if names of tags are labels: one has no letter of a scheme.
-
-    Raises:
-        ConfigurationError: a label has several letters of another scheme.
-    """
+    """True if names of tags are labels: one has no letter of a scheme."""
     names = list(names)
     if all(_is_of_scheme(_TAG.fullmatch(name)) for name in names):
         return False
@@ -154,13 +133,6 @@ def name_tags(tags: Iterable, names: Sequence[str] = ()) -> list[str]:
     """Tags as str, in letters of BIOES: `b_LOC` is `B-LOC`, `L-LOC` is `E-LOC`.
 
     Plain tags, which are labels themselves, stay what they are.
-
-    Args:
-        tags: str, or numbers.
-        names: of the tags that are numbers, in their order.
-
-    Raises:
-        ConfigurationError: no name has the number of a tag.
     """
     names_found, is_plain = [], are_plain(names)
     for tag in tags:
@@ -204,14 +176,6 @@ def read_tagged(
     In place of a text with a line that is no token and tag, or has another number of
     columns than most, its SourceError. Lines `-DOCSTART-`, between the documents of
     CoNLL, are left out.
-
-    Args:
-        path: of the file.
-        count: int. Texts of a row, which must be 1.
-        encoding: as in `read_lines`.
-
-    Raises:
-        SourceError: a row has several texts.
     """
     if count != 1:
         raise SourceError(

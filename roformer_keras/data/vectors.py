@@ -27,16 +27,7 @@ def embed_rows(
     verbose: Verbose,
     batch_tokens: int,
 ) -> np.ndarray | Iterator[np.ndarray]:
-    """One vector a text, as `models.embedding.embed` gives them.
-
-    Args:
-        vectors_of: function from the inputs of a backbone to float32 `(rows, dim)`.
-        texts: a str, texts of any container or a table of them, or an iterator.
-        dim: int. Width of a vector.
-
-    Raises:
-        ConfigurationError: a text is no str, or a table has no column of texts.
-    """
+    """One vector a text, as `models.embedding.embed` gives them."""
     embedded = map_rows(
         [texts] if isinstance(texts, str) else _one_column(texts),
         lambda texts: Rows(tokenizer, [(text,) for text in texts], max_length),

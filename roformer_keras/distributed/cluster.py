@@ -44,11 +44,7 @@ def worker_resources(cpus: int, gpus: float = 0) -> dict[str, Any]:
 def check_resources(
     num_workers: int, cpus_per_worker: int, gpus_per_worker: float = 0, spare: int = 0
 ) -> None:
-    """Raises ConfigurationError if workers would wait for what Ray does not have.
-
-    Args:
-        spare: logical CPUs that must be left.
-    """
+    """Raises ConfigurationError if workers would wait for what Ray does not have."""
     ray = import_extra("ray", "roformer_keras.distributed")
     if not ray.is_initialized():
         return
@@ -87,16 +83,7 @@ def ray_of(
     gpus_per_worker: float = 0,
     spare: int = 0,
 ) -> Iterator:
-    """Joins a Ray, or starts one of this machine, until the block ends.
-
-    Args:
-        address: as `ray.init` takes it; None to start one.
-        num_workers, cpus_per_worker, gpus_per_worker, spare: that it must have room
-            for, as in `check_resources`.
-
-    Raises:
-        ConfigurationError: Ray is not installed, does not start, or is too small.
-    """
+    """Joins a Ray, or starts one of this machine, until the block ends."""
     # Read when Ray is imported.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # It warns on each run that workers which die are started again.

@@ -15,16 +15,7 @@ _SAMPLE = "今天天气不错"
 
 
 class Answerer:
-    """A loaded model that answers rows, and says why it cannot answer one.
-
-    Args:
-        verb: what is computed.
-        fields: names of the texts of a row; empty for those of the verb.
-
-    Attributes:
-        fields: the names.
-        types: Arrow types of the answers by column.
-    """
+    """A loaded model that answers rows, and says why it cannot answer one."""
 
     def __init__(self, verb: Verb, fields: Sequence[str] = ()):
         self._loaded = verb.load()
@@ -62,16 +53,7 @@ class Answerer:
         numbers: Sequence[int],
         problems: Mapping[int, str] | None = None,
     ) -> tuple[dict[str, list], list[str | None]]:
-        """The answers of rows, None where a row has none, and the reason of that.
-
-        Args:
-            columns: the texts of `fields`, one list each.
-            numbers: of the rows in the whole job.
-            problems: reasons that are known already, by index of the row.
-
-        Returns:
-            Lists of answers by column, and a list of reasons.
-        """
+        """The answers of rows, None where a row has none, and the reason of that."""
         rows = list(zip(*columns, strict=True))
         known = problems or {}
         reasons = [known.get(at) or self._reason(row) for at, row in enumerate(rows)]
@@ -115,16 +97,7 @@ def with_answers(
 
 
 class Worker:
-    """Answers Arrow tables, for `map_batches` of a dataset.
-
-    Args:
-        verb: what is computed.
-        fields: names of the columns of the texts.
-        on_bad_row: `"report"` keeps a row that cannot be answered, with null answers
-            and the reason in the column `error`; `"error"` ends the job.
-        number_field: name of the column of the numbers of rows, or None.
-        error_field: name of the column with reasons that are known already, or None.
-    """
+    """Answers Arrow tables, for `map_batches` of a dataset."""
 
     def __init__(
         self,

@@ -16,16 +16,6 @@ class ModelProgram:
     """The outputs of a functional model, by OpenVINO; threads may share it.
 
     It holds the weights as they are when it is made.
-
-    Args:
-        model: functional Keras model that takes a dict.
-        int8: bool. True stores kernels and embeddings in 8 bits, and multiplies
-            integers where the processor does so faster.
-        bfloat16: bool. True computes in bfloat16, if the processor does.
-
-    Raises:
-        ConfigurationError: OpenVINO is not installed or has no such layer.
-        CheckpointError: weights are not finite numbers.
     """
 
     def __init__(self, model: keras.Model, int8: bool, bfloat16: bool):
@@ -47,14 +37,7 @@ class ModelProgram:
         )
 
     def begin(self, inputs: Mapping[str, np.ndarray]) -> Callable[[], Any]:
-        """Begins to compute, as `OpenVINOProgram.begin`.
-
-        Args:
-            inputs: arrays by the names of the model's inputs.
-
-        Returns:
-            A function that gives NumPy arrays, nested as the model's outputs are.
-        """
+        """Begins to compute, as `OpenVINOProgram.begin`."""
         finish = self._program.begin(
             {
                 name: np.ascontiguousarray(inputs[name], dtype)

@@ -37,11 +37,6 @@ def write_model(graph: Any, model: keras.Model) -> None:
 
     Inputs are int32 `token_ids` and `segment_ids` `(rows, length)`; outputs float32, as
     the model names them.
-
-    Raises:
-        ConfigurationError: the graph lacks an operation, or the model has a layer that
-            no network knows.
-        CheckpointError: weights are not finite numbers.
     """
     inputs = {name: graph.input(name, "int32", (None, None)) for name in model.input}
     outputs = NetworkWriter(graph).functional(model, inputs)
@@ -57,9 +52,6 @@ def write_language_model(graph: Any, model: Any) -> None:
     `(rows, length)`; float32 `mask` `(rows, 1, length, keys)`, which is added to the
     scores; and int32 `rows` `(rows,)`: which row of the last step each one continues.
     The output is `logits` of the token after the last: float32 `(rows, vocabulary)`.
-
-    Raises:
-        ConfigurationError, CheckpointError: as `write_model`.
     """
     rows = graph.input("rows", "int32", (None,))
     writer = NetworkWriter(graph, _mask(graph), _positions(graph), rows)
@@ -77,14 +69,6 @@ class NetworkWriter:
 
     A layer whose class is not in `WRITERS` may write itself: by the method
     `write_network(writer, *inputs)` of the class that has its `call`.
-
-    Args:
-        graph: `OpenVINOGraph` or `OnnxGraph`.
-        mask: float32, which is added to the scores of attention. Made of the ids by
-            `AttentionMask` if not given.
-        position_ids: float32 `(rows, length)`. 0, 1, 2, ... if not given.
-        rows: int32 `(rows,)`. Which row of the last step each row continues: keys and
-            values are kept from step to step. If not given, nothing is kept.
     """
 
     def __init__(
@@ -102,11 +86,7 @@ class NetworkWriter:
         return quirks.run_graph(model, inputs, self._writer_of)
 
     def written(self, layer: Any, *inputs: Any, **options: Any) -> Any:
-        """The outputs of a layer, by its entry in `WRITERS`.
-
-        Raises:
-            ConfigurationError: no engine is known to compute what the layer computes.
-        """
+        """The outputs of a layer, by its entry in `WRITERS`."""
         return self._writer_of(layer)(*inputs, **options)
 
     def _writer_of(self, layer):
@@ -195,12 +175,7 @@ class NetworkWriter:
         order: Any = None,
         factor: float | None = None,
     ) -> Any:
-        """A dense layer with its activation.
-
-        Args:
-            order: ints, or None. Another order of its outputs in each of the heads.
-            factor: float, or None. What its weights are multiplied with.
-        """
+        """A dense layer with its activation."""
         check_layer(layer)
         if factor is not None and layer.activation is not keras.activations.linear:
             raise unknown_layer(layer, "with an activation before attention")

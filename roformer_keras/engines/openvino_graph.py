@@ -18,16 +18,7 @@ def _operation(name):
 
 
 class OpenVINOGraph:
-    """Writes one model.
-
-    Args:
-        int8: bool. Whether kernels and embeddings are stored in 8 bits, with a scale
-            for each output or token.
-        weights: `WeightFile` for the matrices, or None to keep them in memory.
-
-    Tensors are OpenVINO's nodes, of shape `(rows, length, features)` where nothing
-    else is said; arguments that are NumPy arrays become constants.
-    """
+    """Writes one model."""
 
     # By their names in Keras: functions of the graph and a tensor.
     activations: ClassVar = {
@@ -232,11 +223,7 @@ class OpenVINOGraph:
         return self.op.reshape(x, np.array([0, 0, width]), True)
 
     def rotated(self, x: Any, angles: tuple, dim: int) -> Any:
-        """Pairs of features (i, i + dim / 2) of `(rows, heads, length, dim)`, turned.
-
-        Args:
-            angles: cosines and sines `(rows, length, dim)`.
-        """
+        """Pairs of features (i, i + dim / 2) of `(rows, heads, length, dim)`, turned."""
         # In this form OpenVINO computes it as one operation.
         op, unit, last = self.op, np.array([1]), np.array([3])
         half, end = np.array([dim // 2]), np.array([2**31 - 1])
@@ -248,13 +235,7 @@ class OpenVINOGraph:
         return self.add(self.multiply(x, cos), self.multiply(turned, sin))
 
     def cached(self, name: str, new: Any, heads: int, dim: int, rows: Any) -> Any:
-        """Keys or values of all tokens so far: those of before, and the new ones.
-
-        Args:
-            name: of the cache.
-            new: `(rows, heads, length, dim)`.
-            rows: int32 `(rows,)`. Which of the rows of before each row continues.
-        """
+        """Keys or values of all tokens so far: those of before, and the new ones."""
         op = self.op
         info = self._ov.op.util.VariableInfo()
         info.data_shape = self._ov.PartialShape([-1, heads, -1, dim])

@@ -25,17 +25,7 @@ class Program(Protocol):
 
 
 class OpenVINOProgram:
-    """A network of `OpenVINOGraph`.
-
-    Args:
-        model: `openvino.Model`, or the path of one.
-        bfloat16: bool. True computes in bfloat16, if the processor does.
-        multiplies_integers: bool. True rounds what is multiplied with weights of 8 bits
-            to 8 bits too, with a scale for each 128 features; on a processor with AMX
-            it is in bfloat16 instead, which is as close and faster there.
-        weights: `WeightFile` of the model's matrices, or None. Its memory is released
-            after compiling and after the first call, which both arrange kernels.
-    """
+    """A network of `OpenVINOGraph`."""
 
     def __init__(
         self,
@@ -101,12 +91,7 @@ class OpenVINOProgram:
     def begin(
         self, inputs: Mapping[str, np.ndarray]
     ) -> Callable[[], dict[str, np.ndarray]]:
-        """Begins to compute a network without memory; threads may share it.
-
-        Returns:
-            A function that waits for the outputs and gives them by name. It must be
-            called before the thread begins again.
-        """
+        """Begins to compute a network without memory; threads may share it."""
         refuse_forked_process()
         if not hasattr(self._requests, "request"):
             self._requests.request = self.start()

@@ -162,11 +162,7 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
 
 
 def check_backend(format: str) -> None:
-    """Raises BackendError where Keras's backend cannot write a format.
-
-    Args:
-        format: as in `export_model`.
-    """
+    """Raises BackendError where Keras's backend cannot write a format."""
     backend = keras.backend.backend()
     if format == "saved_model" and backend != "tensorflow":
         raise BackendError(

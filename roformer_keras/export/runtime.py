@@ -99,11 +99,7 @@ def load_exported(
 
 
 def check_trust(folder: str | os.PathLike, format: str, trust: bool) -> None:
-    """Raises ConfigurationError for a program that is not trusted.
-
-    Args:
-        folder, format, trust: as in `load_exported`.
-    """
+    """Raises ConfigurationError for a program that is not trusted."""
     check_flag("trust", trust)
     if format == "saved_model" and not trust:
         raise ConfigurationError(
@@ -116,12 +112,7 @@ def check_trust(folder: str | os.PathLike, format: str, trust: bool) -> None:
 
 
 def check_runtime(version: str) -> None:
-    """Raises ConfigurationError for an ONNX Runtime that reads files of others.
-
-    Args:
-        version: of onnxruntime. The first that looks at the paths in a network is
-            1.24.1.
-    """
+    """Raises ConfigurationError for an ONNX Runtime that reads files of others."""
     numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
     refuse(
         numbers < _FIRST_ONNXRUNTIME,

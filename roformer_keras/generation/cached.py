@@ -33,16 +33,7 @@ _RECENT_OF_FEW, _RECENT_OF_MANY = 32, 16
 
 @dataclasses.dataclass(kw_only=True)
 class CachedState(State):
-    """The state of a `CachedDecoder`; arrays on the host.
-
-    Attributes:
-        offset: int. Where new tokens begin in `past`.
-        merged: int. New tokens whose keys are in `past`.
-        visible: bool `(all_rows, prefix + past)`. Which keys there are.
-        recent_visible: bool `(all_rows, recent)`.
-        prefix, past, recent: a pair of keys and values for each layer; the first two
-            may be empty.
-    """
+    """The state of a `CachedDecoder`; arrays on the host."""
 
     offset: int
     merged: int = 0

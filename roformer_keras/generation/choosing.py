@@ -37,11 +37,6 @@ def limit_repetition(
 ) -> np.ndarray:
     """Scores with the penalty of repetition, and -inf where an n-gram would come again.
 
-    Args:
-        scores: float `(rows, vocabulary)`. Logits, or log-probabilities of beams.
-        history: as in `RowState`; None to change nothing.
-        config: `GenerationConfig`.
-
     Source: Keskar et al. 2019, arXiv:1909.05858, for the penalty; Transformers'
     `RepetitionPenaltyLogitsProcessor` and `NoRepeatNGramLogitsProcessor`.
     """
@@ -71,20 +66,7 @@ def limit_repetition(
 def choose_next(
     logits: np.ndarray, uniforms: np.ndarray, rows: RowState
 ) -> tuple[np.ndarray, np.ndarray, RowState]:
-    """Chooses one token for each row.
-
-    Args:
-        logits: float32 `(rows, vocabulary)`.
-        uniforms: float32 `(rows,)` in [0, 1).
-        rows: `RowState`.
-
-    Returns:
-        int32 tokens and float32 log-probabilities `(rows,)`, 0 in rows that have
-        ended, and the next `RowState`.
-
-    Raises:
-        CheckpointError: the logits are not finite.
-    """
+    """Chooses one token for each row."""
     config = rows.config
     largest = logits.max(axis=1, keepdims=True)
     check_finite(largest)

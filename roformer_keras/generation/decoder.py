@@ -105,13 +105,7 @@ class DecoderModel(Protocol):
 
 @dataclasses.dataclass(kw_only=True)
 class State:
-    """Progress of the rows of a batch; rows after the first `rows` are padding.
-
-    Attributes:
-        rows: int.
-        lengths: int32 `(all_rows,)`. Tokens of the prompts.
-        written: int. New tokens that the model has read.
-    """
+    """Progress of the rows of a batch; rows after the first `rows` are padding."""
 
     rows: int
     lengths: np.ndarray
@@ -144,12 +138,6 @@ class Decoder:
     """Decodes any `DecoderModel`; the base of cached and recurrent decoders.
 
     Subclasses say what a state keeps of the tokens, and how the model reads more.
-
-    Args:
-        model: `DecoderModel`. Its weights are read at every call.
-
-    Attributes:
-        on_compile: called with a line of text before a program is compiled.
     """
 
     def __init__(self, model: DecoderModel):
@@ -168,19 +156,7 @@ class Decoder:
     def start(
         self, prompts: Sequence[Prompt], copies: int, max_new_tokens: int
     ) -> tuple[np.ndarray, State]:
-        """Computes the prompts, and makes room for what follows.
-
-        Args:
-            prompts: of any lengths.
-            copies: int. Rows for each prompt; they are neighbours.
-            max_new_tokens: int. The most that any row may have.
-
-        Returns:
-            float32 logits of the next token `(rows, vocabulary)`, and the state.
-
-        Raises:
-            CheckpointError: the logits are not finite.
-        """
+        """Computes the prompts, and makes room for what follows."""
         token_ids, segment_ids, lengths = padded_prompts(prompts)
         self._announce("prompts", token_ids.shape)
         logits, *computed = self._prefill(token_ids, segment_ids, lengths)
@@ -194,17 +170,7 @@ class Decoder:
     def choose(
         self, logits: np.ndarray, uniforms: np.ndarray, rows: RowState
     ) -> tuple[np.ndarray, np.ndarray, RowState]:
-        """Chooses one token for each row.
-
-        Args:
-            logits: float32 `(rows, vocabulary)`.
-            uniforms: float32 `(rows,)` in [0, 1).
-            rows: `RowState`.
-
-        Returns:
-            int32 tokens and float32 log-probabilities `(rows,)`, and the next
-            `RowState`.
-        """
+        """Chooses one token for each row."""
         if rows.history is not None:
             return choose_next(logits, uniforms, rows)
         count = len(logits)
@@ -221,20 +187,7 @@ class Decoder:
     def advance(
         self, state: State, tokens: np.ndarray, uniforms: np.ndarray, rows: RowState
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, RowState]:
-        """Reads a token in each row, chooses the next, and so on.
-
-        Args:
-            state: is changed.
-            tokens: int32 `(rows,)`, the last that were chosen.
-            uniforms: float32 `(rows, steps)`, with at most `room(state)` steps. Fewer
-                are done if all rows end.
-            rows: `RowState`.
-
-        Returns:
-            int32 tokens `(rows, steps done)`, 0 after the end of a row; float32
-            log-probabilities of the same shape; float32 logits of the last step
-            `(rows, vocabulary)`; and the next `RowState`.
-        """
+        """Reads a token in each row, chooses the next, and so on."""
         if rows.history is not None:
             return self._advance_with_history(state, tokens, uniforms, rows)
         carried, constants = self._prepare(state)
@@ -343,20 +296,7 @@ class Decoder:
     def _loop_function(
         self, carried, positions, constants, steps, tokens, uniforms, limits, controls
     ):
-        """Reads a token a row and chooses the next, until all rows have ended.
-
-        Args:
-            carried, constants: nested tensors, see `_prepare`.
-            positions: int32 `(rows,)`, of the first tokens.
-            steps: int32 scalar. The most that are done.
-            tokens: int32 `(rows,)`, the last that were chosen.
-            uniforms: float32 `(rows, all steps)`.
-            limits, controls: see `padded_limits` and `_controls`.
-
-        Returns:
-            How many steps were done, what is carried, `limits`, and the results: tokens
-            and log-probabilities `(rows, all steps)`, logits of the last step.
-        """
+        """Reads a token a row and chooses the next, until all rows have ended."""
         rows = tokens.shape[0]
 
         def step(count, tokens, carried, limits, results):
@@ -427,12 +367,7 @@ class Decoder:
 
 
 def padded_prompts(prompts: Sequence[Prompt]) -> tuple:
-    """Ids, segments and lengths of prompts, padded to buckets.
-
-    Returns:
-        int32 `(all rows, capacity)` twice, and `(all rows,)`; 1 is the length of a row
-        of padding.
-    """
+    """Ids, segments and lengths of prompts, padded to buckets."""
     count = round_up_to_bucket(len(prompts), ROWS)
     lengths = np.ones(count, "int32")
     lengths[: len(prompts)] = [len(prompt.token_ids) for prompt in prompts]

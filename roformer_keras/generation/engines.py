@@ -19,17 +19,7 @@ FORMAT, SUFFIX = "openvino", ".xml"
 def make_decoder(
     write: Callable[[Any], None], reading: Reading, engine: str, bfloat16: bool
 ) -> StatefulDecoder:
-    """The decoder of a model's network, with its weights as they are now.
-
-    Args:
-        write: writes the network to a graph.
-        engine: one of `ENGINES` but `"keras"`.
-        bfloat16: bool. True computes in bfloat16, if the processor does.
-
-    Raises:
-        ConfigurationError: OpenVINO is not installed, or the engine does not know the
-            network.
-    """
+    """The decoder of a model's network, with its weights as they are now."""
     weights = WeightFile()
     graph = OpenVINOGraph(int8=engine.endswith("int8"), weights=weights)
     write(graph)
@@ -38,13 +28,7 @@ def make_decoder(
 
 
 def kept_decoder(model: Any, engine: Any = None) -> Any:
-    """The decoder of a model, kept as long as the model computes with the same.
-
-    Args:
-        model: which has `_make_decoder` for Keras, and `_network` and `_reading` for
-            other engines.
-        engine: one of `ENGINES`, or None for that of the model.
-    """
+    """The decoder of a model, kept as long as the model computes with the same."""
     # With Keras, which the functions of this module do without.
     from roformer_keras.inference import inference_of
 

@@ -257,11 +257,7 @@ def stream_steps(
     shows_stop=True,
     **options,
 ):
-    """As `stream`, with "" for each token whose piece is held back.
-
-    Args:
-        shows_stop: bool. Whether the text has the stop token that ends it.
-    """
+    """As `stream`, with "" for each token whose piece is held back."""
     refuse(
         not isinstance(prompt, str),
         f"a prompt to stream must be a str, got {prompt!r}",
@@ -348,11 +344,6 @@ def text_pieces(token_ids, decode, is_settled) -> Iterator[str]:
     token comes after which nothing can change it. The others give "", so that a
     loop over the pieces can stop after each token. What is left at the end is one more
     piece.
-
-    Args:
-        token_ids: iterable of ids, as they come.
-        decode: function of a list of ids to str.
-        is_settled: function of a token: whether it settles the text up to itself.
     """
     ids, shown = [], ""
     for token_id in token_ids:

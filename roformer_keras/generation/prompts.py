@@ -13,12 +13,7 @@ from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 
 class DefaultLengths(NamedTuple):
-    """Lengths of texts where a user gives none.
-
-    Attributes:
-        max_length: int. Maximum tokens of prompt and new text.
-        new_tokens: int or None. Maximum new tokens, instead of `max_length`.
-    """
+    """Lengths of texts where a user gives none."""
 
     max_length: int = 256
     new_tokens: int | None = None
@@ -90,9 +85,6 @@ def as_prompt(
     """The `Prompt` of a text or of ids.
 
     Args: as in `generate`.
-
-    Raises:
-        ConfigurationError: as `generate` does.
     """
     check_lengths(
         max_length,
@@ -145,15 +137,7 @@ def check_lengths(
 
 
 def as_ids(model: WritingModel, text: str, name: str = "a prompt") -> list[int]:
-    """The ids of a text as a prompt.
-
-    Args:
-        text: str.
-        name: str. What errors call it.
-
-    Raises:
-        ConfigurationError: it has no token, or none of the vocabulary.
-    """
+    """The ids of a text as a prompt."""
     tokenizer = model.text_tokenizer()
     ids, _ = tokenizer.encode(text)
     refuse(

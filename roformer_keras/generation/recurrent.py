@@ -15,11 +15,7 @@ from roformer_keras.generation.decoder import Decoder, State, gather
 
 @dataclasses.dataclass(kw_only=True)
 class RecurrentState(State):
-    """The state of a `RecurrentDecoder`.
-
-    Attributes:
-        caches: a pair of tensors for each layer.
-    """
+    """The state of a `RecurrentDecoder`."""
 
     # Steps of a program.
     steps: ClassVar[int] = 32

@@ -22,17 +22,6 @@ def choose(logits, uniforms, temperature, top_k, top_p):
     are left, keeping the token with which their sum crosses it. Tokens of equal
     probability are kept together.
 
-    Args:
-        logits: float32 `(rows, vocabulary)`.
-        uniforms: float32 `(rows,)` in [0, 1), one random number a row.
-        temperature: float32 scalar; 0 takes the likeliest token, the lowest id among
-            equals.
-        top_k: int32 scalar, at least 1; the size of the vocabulary to keep all.
-        top_p: float32 scalar in (0, 1]; 1 to keep all.
-
-    Returns:
-        int32 `(rows,)`.
-
     Source: bert4keras 0.11.5, `AutoRegressiveDecoder.random_sample`, for the order;
     Holtzman et al. 2019, arXiv:1904.09751, for top-p.
     """
@@ -75,13 +64,7 @@ def log_probabilities(logits, tokens):
 
 
 def _raise_bound(bound, logits, measure, share, enough, cuts):
-    """The highest bound whose tokens, at or above it, still measure enough.
-
-    Args:
-        bound: one that is low enough; returned where nothing `cuts`.
-        measure: of a mask of tokens.
-        share: what a token just at a bound measures.
-    """
+    """The highest bound whose tokens, at or above it, still measure enough."""
     enough = ops.cast(enough, "float32")
     # The largest logit is 0. As wide above it as below, whatever the temperature.
     low, high = bound, -bound

@@ -164,11 +164,7 @@ class _Text:
 
 @dataclasses.dataclass
 class _Batch:
-    """Texts that are written together, one a row, and how far they are.
-
-    Attributes:
-        tokens: int32 `(rows,)`, the last that were chosen.
-    """
+    """Texts that are written together, one a row, and how far they are."""
 
     texts: list[_Text]
     state: Any
@@ -299,14 +295,7 @@ def _beam_search(decoder, prompts, config, on_rows):
 
 
 class _Beams:
-    """The search of one prompt.
-
-    Attributes:
-        parents: int `(beams,)`. Which beam each of the next beams continues.
-        tokens: int32 `(beams,)`. With which token.
-        done: bool.
-        max_left: int. Tokens that beams may still grow by.
-    """
+    """The search of one prompt."""
 
     def __init__(self, prompt, config):
         beams = config.num_beams

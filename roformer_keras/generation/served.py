@@ -47,11 +47,7 @@ _FIELDS = {"networks": list, "reading": dict, "new_tokens": dict}
 
 
 def is_served_generator(source: str | os.PathLike) -> bool:
-    """True if a source is a folder of `export_generator`.
-
-    Raises:
-        SourceError, ConfigurationError: its `export.json` cannot be read.
-    """
+    """True if a source is a folder of `export_generator`."""
     return has_export(source) and FIELD in parse_export(source)
 
 

@@ -26,13 +26,7 @@ _HIDDEN = -1e9
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reading(Settings):
-    """Inputs and states of a network that a decoder must know.
-
-    Args:
-        vocabulary_size: int.
-        attention: `"causal"`, or `"unilm"`, which sees the prompt both ways.
-        pad_segments: bool. Whether segment 0 is padding too, but at position 0.
-    """
+    """Inputs and states of a network that a decoder must know."""
 
     vocabulary_size: int = integer(minimum=1)
     attention: str = choice("causal", choices=("causal", "unilm"))
@@ -43,27 +37,14 @@ class Reading(Settings):
         return 1 if self.attention == "unilm" else 0
 
     def visible(self, token_ids: TensorLike, segment_ids: TensorLike) -> TensorLike:
-        """True if later tokens see these, unless they are the first; bool.
-
-        Args:
-            token_ids, segment_ids: tensors of Keras or arrays of NumPy.
-        """
+        """True if later tokens see these, unless they are the first; bool."""
         visible = token_ids != 0
         return visible & (segment_ids != 0) if self.pad_segments else visible
 
 
 @dataclasses.dataclass(kw_only=True)
 class StatefulState:
-    """Progress of the rows of a batch.
-
-    Attributes:
-        memory: of the program. It has rows for those that have not ended.
-        rows: int. How many there were at first.
-        slots: int `(rows,)`. The row of the memory for each row.
-        positions: int32 `(rows,)`, of the next tokens.
-        mask: float32 `(rows, capacity)`. 0 for the keys that are visible.
-        keys: int. How many there are.
-    """
+    """Progress of the rows of a batch."""
 
     memory: Any
     rows: int
@@ -74,12 +55,7 @@ class StatefulState:
 
 
 class StatefulDecoder:
-    """Decodes with a `Program`; it has the methods of `Decoder` that a search calls.
-
-    Args:
-        program: of `network.write_language_model`.
-        reading: `Reading`.
-    """
+    """Decodes with a `Program`; it has the methods of `Decoder` that a search calls."""
 
     on_compile: Callable[[str], Any] | None = None
     # Whether there are `leave` and `join`.

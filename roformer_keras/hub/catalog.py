@@ -19,20 +19,7 @@ _SEGMENTS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogEntry:
-    """One released zip.
-
-    Args:
-        name: str. Stem of the zip.
-        model_type: `"roformer"` or `"roformer_v2"`.
-        level: `"word"` or `"character"`. What a token is.
-        vocabulary_size, num_layers, hidden_dim, num_heads, intermediate_dim: int.
-        model_class: str. The model of this package that uses the whole file.
-        heads: str. What the file holds beyond the encoder; "unproven" where nobody has
-            shown it.
-        repository: str. Address of the publisher's repository.
-        licence: str. SPDX identifier.
-        description: str. One line.
-    """
+    """One released zip."""
 
     name: str
     model_type: str
@@ -166,14 +153,7 @@ _BY_NAME = {entry.name: entry for entry in CATALOG}
 
 @dataclass(frozen=True, kw_only=True)
 class ShippedCheckpoint:
-    """A small checkpoint that comes with this package, trained by its own code.
-
-    Args:
-        alias: str. What it is called in short.
-        name: str. Stem of the zip.
-        model_class: str. The model of this package that uses all that is in the file.
-        description: str. One line.
-    """
+    """A small checkpoint that comes with this package, trained by its own code."""
 
     alias: str
     name: str
@@ -231,12 +211,7 @@ _FORMER = Path("checkpoints")
 
 
 def find(name: str) -> CatalogEntry:
-    """The released entry of that name; `.zip` may follow it.
-
-    Raises:
-        SourceError: there is none; names the closest. Or it need not be fetched, for
-            it comes with this package.
-    """
+    """The released entry of that name; `.zip` may follow it."""
     check_instance("name", name, str)
     stem = name.removesuffix(".zip")
     refuse(
@@ -280,11 +255,7 @@ def checkpoints_folder() -> Path:
 
 
 def downloaded(name: str) -> Path | None:
-    """The zip of a released checkpoint, if one was downloaded; it may be damaged.
-
-    Args:
-        name: of the catalogue, without `.zip`.
-    """
+    """The zip of a released checkpoint, if one was downloaded; it may be damaged."""
     places = (folder / f"{name}.zip" for folder in (checkpoints_folder(), _FORMER))
     return next((path for path in places if path.is_file()), None)
 
@@ -292,22 +263,7 @@ def downloaded(name: str) -> Path | None:
 def resolve(
     source: str | os.PathLike, checkpoints: str | os.PathLike | None = None
 ) -> Path:
-    """The path that a source means: itself if it exists, else a zip by its name.
-
-    Args:
-        source: a path, a checkpoint prefix, the name or alias of a checkpoint that
-            comes with this package, a catalogue name, or `hf://owner/name`, which is
-            downloaded.
-        checkpoints: folder of the downloads. Defaults to `checkpoints_folder()`.
-
-    Returns:
-        Path. One with a folder in it is returned unseen, for `open_source` to judge;
-        but of the folder of a training, the preset in it.
-
-    Raises:
-        SourceError: a catalogue name that is not downloaded (says how to get it), or
-            a bare name that is neither a file nor in the catalogue.
-    """
+    """The path that a source means: itself if it exists, else a zip by its name."""
     check_path("a source", source)
     text = os.fsdecode(source)
     if not text:
@@ -354,9 +310,5 @@ def resolve(
 
 
 def checkpoint_files(source: str | os.PathLike | None) -> list[Path]:
-    """The files of the checkpoint that a source means; none if it is None.
-
-    Raises:
-        SourceError: as `resolve` and `open_source` do.
-    """
+    """The files of the checkpoint that a source means; none if it is None."""
     return [] if source is None else list_files(resolve(source))

@@ -130,11 +130,7 @@ def _is_whole(target, verbose) -> bool:
 
 
 def _check(path, target, verbose):
-    """Reads a zip, and compares it with the SHA-256 of the first download.
-
-    Raises:
-        SourceError, CheckpointError: it is no whole checkpoint, or another one.
-    """
+    """Reads a zip, and compares it with the SHA-256 of the first download."""
     size = path.stat().st_size
     with _bar(verbose, desc=f"checking {path.name}", total=size) as bar:
         verify_archive(path, bar.update)

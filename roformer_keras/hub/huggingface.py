@@ -45,16 +45,7 @@ _SMALL = (
 
 
 def fetch(source: str) -> Path:
-    """The folder of a model on the Hub, downloaded unless it is in the cache.
-
-    Args:
-        source: `hf://owner/name`, or `hf://owner/name@revision`.
-
-    Raises:
-        SourceError: the name is not one of a model, or the model has no weights.
-        DownloadError: it cannot be fetched; says why.
-        ConfigurationError: huggingface_hub is not installed; names the extra.
-    """
+    """The folder of a model on the Hub, downloaded unless it is in the cache."""
     match = _NAME.fullmatch(source.removeprefix(PREFIX))
     if match is None:
         raise SourceError(
@@ -80,11 +71,7 @@ def fetch(source: str) -> Path:
 
 
 def check_repository(repository: str) -> str:
-    """The `owner/name` of a repository, which `hf://` may precede.
-
-    Raises:
-        OutputError: it has another form.
-    """
+    """The `owner/name` of a repository, which `hf://` may precede."""
     check_instance("repository", repository, str)
     name = repository.removeprefix(PREFIX)
     match = _NAME.fullmatch(name)

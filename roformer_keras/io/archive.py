@@ -35,11 +35,7 @@ _DAMAGE = (zipfile.BadZipFile, NotImplementedError, ValueError, zlib.error, EOFE
 
 
 class ZipTree:
-    """The members of a zip, with the interface of a folder in `io.sources`.
-
-    Raises:
-        SourceError: the archive is damaged or unsafe.
-    """
+    """The members of a zip, with the interface of a folder in `io.sources`."""
 
     is_archive = True
     advice = "unpack it and give the path of the one you mean"

@@ -31,17 +31,6 @@ def replacing(
     The target appears, or changes, only when the block has ended without an exception
     and everything is on the disk; not even a kill leaves half of it. The temporary
     name ends in the target's, because some writers choose the format by the extension.
-
-    Args:
-        target: the final file or folder.
-        overwrite: bool. Whether to replace an existing target, and all in a folder.
-        folder: bool. Whether the result is a folder, which the block finds empty; or
-            the name of a file that is in each such folder: another one with files is
-            not replaced.
-
-    Raises:
-        OutputError: the target exists, its parent folder does not, or writing failed.
-            Nothing that the block wrote remains.
     """
     check_name(target)
     # A symbolic link stays a link, and renaming within one file system is atomic.

@@ -24,13 +24,6 @@ class Blob:
     """A run of bytes on disk: a file, or a stored member inside a zip.
 
     `len` and slices read it piece by piece.
-
-    Args:
-        path: Path of the file that holds the bytes.
-        offset: int. First byte.
-        size: int. Number of bytes.
-        label: str. What error messages call it, such as
-            `"x.zip: name/bert_model.ckpt.index"`.
     """
 
     path: Path
@@ -49,9 +42,6 @@ class Blob:
 
         Read rather than mapped: mapped pages would count as memory of the process,
         and touching them ends it if someone cuts the file short.
-
-        Raises:
-            SourceError: the file cannot be read, or has become shorter.
         """
         size = min(self.size - start, self.size if size is None else size)
         try:
@@ -69,11 +59,7 @@ class Blob:
         return data
 
     def read_small(self) -> bytes:
-        """All of a small file: settings, a vocabulary or an index.
-
-        Raises:
-            SourceError: it has more than `MAX_SMALL` bytes, or as `read` does.
-        """
+        """All of a small file: settings, a vocabulary or an index."""
         refuse(
             self.size > MAX_SMALL,
             f"{self.label} must have at most {MAX_SMALL:,} bytes, as settings and "

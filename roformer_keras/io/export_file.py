@@ -84,12 +84,7 @@ def has_export(folder: str | os.PathLike) -> bool:
 
 
 def parse_export(folder: str | os.PathLike) -> dict:
-    """The content of `export.json`, whose fields are not checked.
-
-    Raises:
-        SourceError: there is none, or it cannot be read.
-        ConfigurationError: it does not hold one JSON object.
-    """
+    """The content of `export.json`, whose fields are not checked."""
     path = Path(folder) / EXPORT
     refuse(
         not has_export(folder),
@@ -100,17 +95,7 @@ def parse_export(folder: str | os.PathLike) -> dict:
 
 
 def read_export(folder: str | os.PathLike, formats: Collection[str]) -> dict:
-    """The content of `export.json`, whose common fields are checked.
-
-    Args:
-        folder: of the export.
-        formats: those that the reader knows.
-
-    Raises:
-        SourceError: there is none, it cannot be read, or has another format.
-        ConfigurationError: it does not hold one JSON object, or a field is missing or
-            has another type.
-    """
+    """The content of `export.json`, whose common fields are checked."""
     content = parse_export(folder)
     check_types(content, _FIELDS, Path(folder) / EXPORT)
     if (format := content["format"]) not in formats:

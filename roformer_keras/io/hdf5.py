@@ -52,12 +52,7 @@ class _BlobFile(io.RawIOBase):
 
 @contextmanager
 def open_hdf5(blob: Blob):
-    """Opens a file of weights whose every dataset is stored in it.
-
-    Raises:
-        CheckpointError: it is not a whole HDF5 file, names other files, or declares
-            far more numbers than it stores.
-    """
+    """Opens a file of weights whose every dataset is stored in it."""
     import h5py
 
     source = blob.path if blob.offset == 0 else _BlobFile(blob)
@@ -136,15 +131,7 @@ def _lies_elsewhere(what):
 
 
 def hdf5_layers(blob: Blob, root) -> Iterator[tuple[str, Any, list[str]]]:
-    """The names of the layers of a model of Keras 2, their groups and weights' names.
-
-    Args:
-        blob: the file.
-        root: the group of the model, with the attribute `layer_names`.
-
-    Raises:
-        CheckpointError: it names more than a file of weights has.
-    """
+    """The names of the layers of a model of Keras 2, their groups and weights' names."""
     count = 0
     for layer in map(hdf5_text, root.attrs["layer_names"]):
         group = root[layer]

@@ -38,9 +38,6 @@ def locked(output: str | os.PathLike) -> Iterator[None]:
 
     The lock is a hidden file in a folder, or next to a file, which need not exist yet.
     The operating system releases the lock of a process that dies.
-
-    Raises:
-        OutputError: another process has the lock, or its file cannot be written.
     """
     from filelock import FileLock, Timeout
 
@@ -105,19 +102,7 @@ def is_new_run(
     overwrite: bool = False,
     free: Sequence[str] = (),
 ) -> bool:
-    """True if a run starts from nothing; False if it resumes the recorded run.
-
-    Args:
-        record: result of `read_record`.
-        metadata: result of `run_metadata`.
-        output: path, for the error message.
-        has_data: bool. Whether the output holds anything worth keeping.
-        overwrite: bool. Whether data of another run may be discarded.
-        free: names of settings that may differ.
-
-    Raises:
-        OutputError: the output holds data of another run.
-    """
+    """True if a run starts from nothing; False if it resumes the recorded run."""
     if record is None:
         problems = ["its record is missing or damaged, or counts more than there is"]
     else:
@@ -154,13 +139,7 @@ def _find_differences(before, now, free):
 def read_record(
     path: Path, data: Path | None = None, counts: Sequence[str] = ()
 ) -> dict | None:
-    """The content of a record, or None if it is missing or damaged.
-
-    Args:
-        path: of the record.
-        data: path of the data. If given, there must be as many bytes as it counts.
-        counts: names of more numbers that it must hold, none below 0.
-    """
+    """The content of a record, or None if it is missing or damaged."""
     if data is not None:
         counts = [*counts, "bytes"]
     try:
@@ -181,13 +160,7 @@ def read_record(
 
 
 def write_record(path: Path, metadata: Mapping, **progress) -> None:
-    """Replaces a record in one step, or leaves the old one and raises OutputError.
-
-    Args:
-        path: of the record.
-        metadata: result of `run_metadata`.
-        progress: more JSON values; `bytes` is how many bytes of the data count.
-    """
+    """Replaces a record in one step, or leaves the old one and raises OutputError."""
     text = json.dumps({**metadata, **progress}, indent=2, ensure_ascii=False)
     with replacing(path, overwrite=True) as partial:
         # Arguments of a command line can hold bytes that are not text.
@@ -198,19 +171,7 @@ def write_record(path: Path, metadata: Mapping, **progress) -> None:
 
 
 class AppendedFile:
-    """A file to which data are appended whole or not at all.
-
-    Args:
-        path: of the file, which is created if need be.
-        size: int or None. Bytes of it that count; the rest is cut off. None: all.
-
-    Attributes:
-        path: Path.
-        size: int. Bytes that have been written.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
+    """A file to which data are appended whole or not at all."""
 
     def __init__(self, path: Path, size: int | None = None):
         self.path = path

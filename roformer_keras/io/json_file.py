@@ -34,17 +34,7 @@ def check_unicode(
     error: type[RoFormerError] = ConfigurationError,
     text: str | None = None,
 ) -> None:
-    """Checks that JSON holds no lone surrogate, which no file can be written with.
-
-    Args:
-        content: what was read.
-        label: str. What the error calls it.
-        error: the class of the error.
-        text: of the JSON, which is not searched if it escapes nothing.
-
-    Raises:
-        error: JSON escapes one half of a surrogate pair without the other.
-    """
+    """Checks that JSON holds no lone surrogate, which no file can be written with."""
     if text is not None and "\\u" not in text:
         return
     try:
@@ -56,17 +46,7 @@ def check_unicode(
 
 
 def strict_json(text: str | bytes, strict: bool = True) -> Any:
-    """The value of a JSON text that keeps the rules of all JSON here.
-
-    Args:
-        text: str, or bytes in UTF-8, UTF-16 or UTF-32.
-        strict: bool. False for files of other programs, and of this one, in which keys
-            may come twice and numbers may be NaN or infinite.
-
-    Raises:
-        ValueError: it is no JSON, or breaks a rule.
-        RecursionError: it is nested too deeply.
-    """
+    """The value of a JSON text that keeps the rules of all JSON here."""
     decoded = _decoded(text)
     value = _STRICT.decode(decoded) if strict else json.loads(decoded)
     _check_depth(decoded, value)
@@ -140,19 +120,7 @@ def parse_json(
     strict: bool = True,
     trusted: bool = False,
 ) -> Any:
-    """The object of a JSON text, or its list.
-
-    Args:
-        text: str or bytes.
-        label: str. What errors call it.
-        kind: dict or list.
-        strict: as in `strict_json`.
-        trusted: bool. Whether it is data, whose memory has no limit.
-
-    Raises:
-        ConfigurationError: it is not valid JSON, or holds something else.
-        SourceError: it is not trusted, and holds far more values than text.
-    """
+    """The object of a JSON text, or its list."""
     try:
         decoded = _decoded(text)
         if not trusted:

@@ -16,18 +16,7 @@ _MAX_NODES = 100_000
 
 
 def parse_object_graph(data: bytes) -> dict[str, tuple[str, str]]:
-    """The name of each variable, and the attributes that lead to it from its layer.
-
-    Args:
-        data: a TrackableObjectGraph.
-
-    Returns:
-        dict of key in the checkpoint to a pair of name and path, as
-        `TensorBundleReader.object_names` returns them.
-
-    Raises:
-        Malformed, UnicodeDecodeError: it is damaged.
-    """
+    """The name of each variable, and the attributes that lead to it from its layer."""
     _, parts = read_message(data)
     if len(parts[1]) > _MAX_NODES:
         raise Malformed(f"it has more than {_MAX_NODES:,} objects")

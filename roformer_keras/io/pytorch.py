@@ -80,16 +80,7 @@ class _View(NamedTuple):
 
 
 def open_pytorch(blob: Blob, stack: ExitStack) -> dict[str, Tensor]:
-    """The tensors of a file by name, not read yet.
-
-    Args:
-        blob: the file, or a member of a zip.
-        stack: what closes the file, and deletes what had to be unpacked.
-
-    Raises:
-        CheckpointError: the file is damaged, or is no dict of tensors.
-        SourceError: its zip is unsafe.
-    """
+    """The tensors of a file by name, not read yet."""
     is_zip = looks_like_zip(blob.read(0, HEAD_SIZE))
     views, read = (_open_zip if is_zip else _open_legacy)(blob, stack)
     check_names(views, blob.label)

@@ -18,15 +18,7 @@ _READABLE = (*_DTYPES, "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "BO
 def open_safetensors(
     blob: Blob, stack: ExitStack
 ) -> tuple[dict[str, Tensor], Mapping[str, str]]:
-    """The tensors of a file by name, not read yet, and its metadata.
-
-    Args:
-        blob: the file, or a member of a zip, which is unpacked until `stack` closes.
-        stack: what deletes that copy.
-
-    Raises:
-        CheckpointError: the file is damaged, or its header contradicts it.
-    """
+    """The tensors of a file by name, not read yet, and its metadata."""
     from safetensors import SafetensorError, safe_open
 
     size = int.from_bytes(blob.read(0, 8), "little")
@@ -73,11 +65,7 @@ def _tensor(path: Path, name: str, piece, label: str) -> Tensor:
 
 
 def as_file(blob: Blob, stack: ExitStack) -> Path:
-    """A file with these bytes, for libraries that open nothing inside a zip.
-
-    Raises:
-        SourceError: there is no space for the copy.
-    """
+    """A file with these bytes, for libraries that open nothing inside a zip."""
     if blob.offset == 0:
         return blob.path
     try:

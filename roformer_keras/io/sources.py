@@ -97,22 +97,7 @@ _OTHER_ARCHIVES = {
 
 @dataclass(frozen=True)
 class SourceFiles:
-    """The files of one checkpoint, by role.
-
-    Args:
-        label: str. How messages name the source.
-        format: `"tensor_bundle"`, `"hdf5"`, `"safetensors"`, `"keras"`, `"preset"` or
-            `"huggingface"`.
-        parts: dict of role to `Blob`. `"bert_config"` and `"vocabulary"` where they lie
-            next to the weights; then, by format: tensor_bundle `"index"` and every
-            `"data-00000-of-00001"`; hdf5 and safetensors `"weights"`; keras `"config"`,
-            `"weights"`, `"metadata"`, and of a task `"head"`; preset `"config"`,
-            `"weights"`, and, where there, `"task"`, `"task_weights"`, `"tokenizer"`,
-            `"vocabulary"`, `"metadata"`;
-            huggingface `"config"`, and `"weights"` or an `"index"` and the shards by
-            their names, and, where there, `"vocabulary"`, `"tokenizer_config"`,
-            `"tokenizer_file"` and the roles of `SENTENCE_PARTS`.
-    """
+    """The files of one checkpoint, by role."""
 
     label: str
     format: str
@@ -121,23 +106,7 @@ class SourceFiles:
 
 @contextmanager
 def open_source(source: str | os.PathLike) -> Iterator[SourceFiles]:
-    """Finds the one checkpoint in a source, and its companions.
-
-    Args:
-        source: a zip, a folder (possibly inside one other folder), a TensorFlow
-            checkpoint prefix or its `.index`, an HDF5, safetensors or `.keras` file,
-            a preset folder, one of Hugging Face, or a SavedModel, of which only the
-            variables are read. The content determines the format, not the extension.
-
-    Returns:
-        A context manager that yields `SourceFiles`. What had to be unpacked lies in a
-        temporary folder, which is deleted when the block ends.
-
-    Raises:
-        SourceError: there is no such file, it holds no checkpoint or several, a part
-            is missing, or an archive is unsafe; nothing has been written then.
-        CheckpointError: a member of an archive is corrupt; names it.
-    """
+    """Finds the one checkpoint in a source, and its companions."""
     path = _as_path(source)
     with ExitStack() as stack:
         with _readable(path):
@@ -149,9 +118,6 @@ def list_files(source: str | os.PathLike) -> list[Path]:
     """The files on disk that `open_source` would read: of a zip, the zip.
 
     Of a folder that was exported they are all its files.
-
-    Raises:
-        SourceError: there is no such file, or it holds no checkpoint or several.
     """
     path = _as_path(source)
     with _readable(path):
@@ -164,16 +130,7 @@ def list_files(source: str | os.PathLike) -> list[Path]:
 def verify_archive(
     path: str | os.PathLike, progress: Callable[[int], object] | None = None
 ) -> None:
-    """Reads every member of a zip once: safe, whole, and holding one checkpoint.
-
-    Args:
-        path: the zip.
-        progress: called with the number of bytes of each step.
-
-    Raises:
-        SourceError: not a zip, truncated, unsafe, or without one checkpoint.
-        CheckpointError: a member is corrupt; names it.
-    """
+    """Reads every member of a zip once: safe, whole, and holding one checkpoint."""
     path = _as_path(path)
     with _readable(path), ExitStack() as stack:
         if path.stat().st_size == 0 or not is_zip(path):

@@ -14,13 +14,7 @@ MAX_TENSORS = 10_000
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of a source, not read yet.
-
-    Args:
-        shape: tuple of int.
-        dtype: str, NumPy's name, or `"bfloat16"`.
-        read: reads it, verifying the checksum where the format has one.
-    """
+    """One tensor of a source, not read yet."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -63,11 +57,7 @@ class Tensor:
 
 
 def check_names(names: Collection[str] | Collection[bytes], label: str) -> None:
-    """Checks the names of the tensors of a file, before anything is done with them.
-
-    Raises:
-        CheckpointError: there are more, or longer ones, than in any checkpoint.
-    """
+    """Checks the names of the tensors of a file, before anything is done with them."""
     longest = max(map(len, names), default=0)
     refuse(
         len(names) > MAX_TENSORS or longest > MAX_NAME,

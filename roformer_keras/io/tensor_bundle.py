@@ -94,16 +94,6 @@ class TensorBundleReader:
     Opening checks the whole index and that every tensor lies inside its shard;
     `read` checks the tensor's bytes. String tensors, such as the object graph that
     `tf.train.Checkpoint` adds, are left out.
-
-    Args:
-        index: bytes. Content of `<prefix>.index`.
-        shards: the content of `<prefix>.data-?????-of-?????`, in that order: bytes,
-            or an object with a length whose slices are bytes.
-        label: str. The checkpoint's name in error messages.
-
-    Raises:
-        CheckpointError: the index is damaged or is not one, a shard is missing or
-            cut short, or an entry contradicts itself; says which.
     """
 
     def __init__(self, index: bytes, shards: Sequence, label: str):
@@ -150,10 +140,6 @@ class TensorBundleReader:
 
         It is a view of a shard in memory, or a copy if the bytes there are not aligned
         to the item size, for which few libraries are ready.
-
-        Raises:
-            CheckpointError: there is no such tensor, it is not numeric, it is split
-                into slices, or its bytes do not match their checksum.
         """
         entry = self._entry(name)
         if entry.num_slices:
@@ -179,14 +165,6 @@ class TensorBundleReader:
         attributes that lead to them, and a SavedModel some of them by a number; the
         object graph in the same file holds the names of the variables, such as
         `"Transformer-0-FeedForward/dense/kernel"`, and the attributes.
-
-        Returns:
-            dict of key to a pair of variable name and path from the layer that has it,
-            such as `"i0_dense/kernel"`, or `""` if no layer has it; empty if this is no
-            object checkpoint.
-
-        Raises:
-            CheckpointError: the graph is damaged.
         """
         if OBJECT_GRAPH not in self._entries:
             return {}
@@ -269,15 +247,6 @@ def write_shard(shard: IO[bytes], tensors: Iterable[tuple[str, np.ndarray]]) -> 
     """Writes the only data file of a bundle, and returns the content of its index.
 
     Tensors are written as they come, and only one is held at a time.
-
-    Args:
-        shard: binary file, open for writing.
-        tensors: pairs of a name and a NumPy array, in any order.
-
-    Raises:
-        CheckpointError: a name is unusable or comes twice, or a type has no
-            counterpart in TensorFlow; names the tensor.
-        OSError: the file cannot be written.
     """
     table = {b"": _number_field(1, 1) + _bytes_field(3, _number_field(1, 1))}
     offset = 0

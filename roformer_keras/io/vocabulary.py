@@ -22,9 +22,6 @@ def read_vocabulary(data: bytes, label: str) -> list[str]:
     """Tokens by id, the first field of each line, as bert4keras reads them.
 
     A byte-order mark is no part of the first token.
-
-    Raises:
-        VocabularyError: the bytes are not UTF-8, or there are none.
     """
     # As tokens they take 30 times as much.
     _check_count(max(data.count(b"\n"), data.count(b"\r")), label)
@@ -50,12 +47,7 @@ def token_of_line(line: str) -> str:
 
 
 def fitting_tokens(tokens: Sequence[str], rows: int = 0) -> Sequence[str]:
-    """The tokens without empty last lines, if the embedding has no row for them.
-
-    Args:
-        tokens: as `read_vocabulary` returns them.
-        rows: of the embedding; 0 if not known.
-    """
+    """The tokens without empty last lines, if the embedding has no row for them."""
     count = len(tokens)
     while count and not tokens[count - 1]:
         count -= 1

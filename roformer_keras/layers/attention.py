@@ -118,11 +118,7 @@ class ProjectedAttention(ConfiguredLayer):
         return self.output_dense(mixed)
 
     def _rotated(self, query, key, position_ids, start=0):
-        """Rotates both `(batch, length, heads, dim)` by their positions.
-
-        Args:
-            position_ids: as in the call, or None to count from `start`.
-        """
+        """Rotates both `(batch, length, heads, dim)` by their positions."""
         if not self.rotary:
             return query, key
         if position_ids is None:

@@ -216,11 +216,7 @@ class RoFormerBlock(ConfiguredLayer):
         return keras.layers.Dropout(self.dropout, dtype=self.dtype_policy, name=name)
 
     def _add(self, x, layer, norm, dropout, condition=None, training=None):
-        """`norm(x + layer(x))`, or with `norm_first` `x + layer(norm(x))`.
-
-        Returns:
-            The sum, and a list of the layer's other results.
-        """
+        """`norm(x + layer(x))`, or with `norm_first` `x + layer(norm(x))`."""
         condition = () if condition is None else (condition,)
         added = layer(norm(x, *condition) if self.norm_first else x)
         added, *extras = added if isinstance(added, tuple) else (added,)

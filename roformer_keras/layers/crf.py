@@ -214,22 +214,7 @@ def _log_total(scores, transitions, visible):
 
 
 def _from_the_left(scores, transitions, visible, reduce, library=ops, scan=None):
-    """The sum, or the best, of all paths that end in a tag.
-
-    Args:
-        scores: float `(batch, length, num_tags)`.
-        transitions: float `(num_tags, num_tags)`.
-        visible: bool `(batch, length)`.
-        reduce: `logsumexp` or `max`.
-        library: `keras.ops` or NumPy.
-        scan: of that library; that of `keras.ops` if not given.
-
-    Returns:
-        float `(length, batch, num_tags)`, minus the total of a position's tags: else
-        numbers grow with the length and lose the differences between tags. A position
-        that is left out has the values of the one before it.
-        float `(batch,)`, the total of all paths.
-    """
+    """The sum, or the best, of all paths that end in a tag."""
 
     def step(carry, inputs):
         before, total = carry

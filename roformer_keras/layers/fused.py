@@ -46,11 +46,6 @@ def fused_layer_norm(x, gamma, beta, epsilon):
     A batch norm over one row whose channels are the vectors, then factors. TensorFlow's
     graph rewriting turns exactly this form into a layer norm, and only if the shapes
     are computed as here.
-
-    Args:
-        x: float32 or bfloat16 `(..., dim)`. Means and variances are float32.
-        gamma, beta: `(dim,)`, of the type of `x`.
-        epsilon: float.
     """
     import tensorflow as tf
 
@@ -84,12 +79,6 @@ def gelu_with_gradient(x):
     """The exact GELU of a TensorFlow tensor, with its gradient in closed form.
 
     It is computed in float32 in between, as operations on bfloat16 take twice as long.
-
-    Args:
-        x: float32 or bfloat16, of any shape.
-
-    Returns:
-        The same type and shape.
     """
     import tensorflow as tf
 

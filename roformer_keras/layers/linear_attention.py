@@ -44,11 +44,7 @@ def elu_plus_one(x):
 
 
 def cosine_features(unit):
-    """1 before a unit vector: products are `1 + cos`, from 0 to 2.
-
-    Args:
-        unit: float `(..., dim)`, of length 1.
-    """
+    """1 before a unit vector: products are `1 + cos`, from 0 to 2."""
     return ops.concatenate([ops.ones_like(unit[..., :1]), unit], axis=-1)
 
 
@@ -56,13 +52,6 @@ def orthogonal_directions(num_features, dim, seed):
     """Random vectors; each group of `dim` of them is orthogonal.
 
     Directions are uniform, and lengths are distributed as those of normal vectors.
-
-    Args:
-        num_features, dim: int, at least 1.
-        seed: int, at least 0. The same seed gives the same vectors.
-
-    Returns:
-        NumPy float32 `(num_features, dim)`.
 
     Source: Choromanski et al. 2020, arXiv:2009.14794, section 2.4.
     """
@@ -84,14 +73,6 @@ def positive_features(x, directions, is_query):
     normaliser removes. A key's exponent `w . k - |k|^2 / 2`, at most `|w|^2 / 2`, is
     clipped at 60. Keys so long that all their exponents are below -40 vanish.
 
-    Args:
-        x: float32 `(..., dim)`, queries or keys.
-        directions: NumPy float32 `(num_features, dim)`, the `w`.
-        is_query: bool.
-
-    Returns:
-        float32 `(..., num_features)`, above 0.
-
     Source: Choromanski et al. 2020, arXiv:2009.14794, section 2.3.
     """
     x = x * x.shape[-1] ** -0.25
@@ -107,15 +88,7 @@ def positive_features(x, directions, is_query):
 
 
 def bidirectional_sums(query, key, value):
-    """`sum over n of (query[m] . key[n]) value[n]` for every m.
-
-    Args:
-        query, key: float `(batch, length, heads, features)`.
-        value: float `(batch, length, heads, dim)`.
-
-    Returns:
-        float `(batch, length, heads, dim)`.
-    """
+    """`sum over n of (query[m] . key[n]) value[n]` for every m."""
     total = ops.einsum("bnhf,bnhd->bhfd", key, value)
     return ops.einsum("bmhf,bhfd->bmhd", query, total)
 
@@ -125,13 +98,6 @@ def causal_sums(query, key, value, state=None):
 
     Pairs are computed within chunks of 128 tokens; between them goes the sum of
     `key value` so far, the state. With one token this is a step of generation.
-
-    Args:
-        query, key, value: as in `bidirectional_sums`.
-        state: float `(batch, heads, features, dim)`, of the tokens before, or None.
-
-    Returns:
-        float `(batch, length, heads, dim)`, and the state after the last token.
     """
     batch, length, heads, features = ops.shape(query)
     size = min(length, _CHUNK) if isinstance(length, int) else _CHUNK

@@ -41,13 +41,7 @@ def predicting() -> Iterator[None]:
 
 
 def may_be_long(query: Any, rate: float = 0.0) -> bool:
-    """True if the scores may be more than `MAX_SCORES`, and need not be stored.
-
-    Args:
-        query: `(batch, heads, length, features)`; sizes may be unknown.
-        rate: float. Dropout of the weights, which PyTorch draws by another generator
-            in its own attention.
-    """
+    """True if the scores may be more than `MAX_SCORES`, and need not be stored."""
     backend = keras.backend.backend()
     if backend == "torch":
         return not rate
@@ -72,15 +66,6 @@ def attend(
     If sizes are unknown, TensorFlow's graph chooses between blocks and `plain` when it
     runs; in training it computes in blocks, as TensorFlow keeps what both need for
     gradients.
-
-    Args:
-        query, key: `(batch, heads, length, key_dim)`.
-        value: `(batch, heads, length, head_dim)`.
-        mask: float, added to the scores; broadcastable to
-            `(batch, heads, length, length)`. Or None.
-        rate: float. Dropout of the weights.
-        seed: function that draws a seed of two integers; None if this is no training.
-        plain: function without arguments that computes it at once.
     """
     if keras.backend.backend() == "torch":
         heads_last = (keras.ops.swapaxes(x, 1, 2) for x in (query, key, value))

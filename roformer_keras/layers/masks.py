@@ -15,14 +15,7 @@ from roformer_keras.types import TensorLike
 
 
 def is_token(token_ids):
-    """False at padding as bert4keras defines it: id 0, except at position 0.
-
-    Args:
-        token_ids: int `(batch, length)`.
-
-    Returns:
-        bool `(batch, length)`.
-    """
+    """False at padding as bert4keras defines it: id 0, except at position 0."""
     # Not `arange`: a symbolic length has no number.
     # Counted in int32: ids of eight bits, or bool, hold no count above 255.
     first = ops.equal(ops.cumsum(ops.ones_like(token_ids, dtype="int32"), axis=1), 1)
@@ -150,18 +143,7 @@ class AttentionMask(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class PaddingMask(ConfiguredLayer):
-    """Returns its input with a Keras mask, so that the next layers ignore padding.
-
-    Args:
-        pad_segments: as `AttentionMask` takes it.
-
-    Call arguments:
-        inputs: a list of x, float `(batch, length, ...)`, and the int token ids and
-            segment ids `(batch, length)`.
-
-    Returns:
-        x, with the mask.
-    """
+    """Returns its input with a Keras mask, so that the next layers ignore padding."""
 
     def __init__(self, pad_segments=False, **kwargs):
         super().__init__(**kwargs)

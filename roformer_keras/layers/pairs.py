@@ -12,9 +12,6 @@ class PairFeatures(keras.layers.Layer):
 
     Call arguments:
         vectors: float `(2 * pairs, dim)`.
-
-    Returns:
-        float `(pairs, 3 * dim)`.
     """
 
     def call(self, vectors):
@@ -38,9 +35,6 @@ class PairCosines(keras.layers.Layer):
 
     Call arguments:
         vectors: float `(2 * pairs, dim)`.
-
-    Returns:
-        float32 `(pairs,)`.
     """
 
     def call(self, vectors):

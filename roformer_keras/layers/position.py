@@ -96,14 +96,7 @@ def rotary_table(
 def sinusoidal_table(
     position_ids: TensorLike, dim: int, base: float = 10000.0
 ) -> TensorLike:
-    """Sines and cosines of positions, as features `(2i, 2i + 1)`.
-
-    Args:
-        position_ids, dim, base: as in `rotary_table`.
-
-    Returns:
-        float32 `(..., length, dim)`.
-    """
+    """Sines and cosines of positions, as features `(2i, 2i + 1)`."""
     sin, cos = rotary_table(position_ids, dim, base)
     return ops.where(np.arange(dim) % 2 == 0, sin, cos)
 

@@ -13,15 +13,6 @@ def recomputed(function, layer, arguments):
     JAX a seed of an inner trace. So seeds are drawn here, once, and the function sees
     the layer's variables as they are now.
 
-    Args:
-        function: of the arguments, which uses variables of `layer` only.
-        layer: Keras layer. The function calls each dropout in it once.
-        arguments: dict of float tensors, into which gradients flow. The function may
-            close over tensors of which no gradient is asked.
-
-    Returns:
-        What the function returns.
-
     Source: Chen et al. 2016, arXiv:1604.06174.
     """
     generators = [

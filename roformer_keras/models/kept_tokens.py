@@ -7,12 +7,7 @@ from roformer_keras.errors import ConfigurationError, refuse
 
 
 class KeptTokens:
-    """The rows of the embedding and of the output bias that a model takes.
-
-    Args:
-        vocabulary_size: int. Rows of the checkpoint.
-        keep_tokens, compound_tokens: as in `PresetModel.from_preset`.
-    """
+    """The rows of the embedding and of the output bias that a model takes."""
 
     def __init__(self, vocabulary_size, keep_tokens, compound_tokens):
         for name, tokens in (

@@ -23,13 +23,7 @@ from roformer_keras.objectives import OBJECTIVES
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveData:
-    """Items of an objective; `fit` calls it as it calls `TextData`.
-
-    Args:
-        model: `LanguageModel`, compiled.
-        objective: of `OBJECTIVES`.
-        items: `ItemList` of the objective.
-    """
+    """Items of an objective; `fit` calls it as it calls `TextData`."""
 
     model: Any
     objective: Any

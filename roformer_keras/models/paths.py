@@ -13,11 +13,7 @@ from roformer_keras import quirks
 
 
 def weights_by_path(model: keras.Layer) -> dict[str, keras.Variable]:
-    """The weights of a model, or of a layer, by path without outer name scopes.
-
-    Args:
-        model: the model; layers of models inside it have no prefix either.
-    """
+    """The weights of a model, or of a layer, by path without outer name scopes."""
     paths = {
         id(variable): path
         for part in _parts(model)

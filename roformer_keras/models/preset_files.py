@@ -70,11 +70,7 @@ _BY_TOKEN = (WORD_EMBEDDINGS, OUTPUT_EMBEDDINGS, OUTPUT_BIAS)
 def opened_checkpoint(
     source: str | os.PathLike | Checkpoint, config: ConfigSource | None = None
 ) -> contextlib.AbstractContextManager[Checkpoint]:
-    """A context with the checkpoint of a source; one that is open is not opened again.
-
-    Args:
-        source, config: as in `PresetModel.from_preset`.
-    """
+    """A context with the checkpoint of a source; one that is open is not opened again."""
     if isinstance(source, Checkpoint):
         return contextlib.nullcontext(source)
     return open_checkpoint(resolve(source), config)
@@ -300,9 +296,6 @@ def restore_training(model: Any, checkpoint: Checkpoint, name: str | None) -> No
 
     It stores names, which weights are trained, and the optimizer with the other
     settings of `compile`. A model with other weights stays a new one.
-
-    Args:
-        name: of the model, instead of the stored one.
     """
     file = checkpoint.keras_file
     if file is None or checkpoint.model != stored_name(type(model)):

@@ -19,21 +19,7 @@ from roformer_keras.errors import ConfigurationError, refuse
 
 @dataclasses.dataclass(frozen=True)
 class TextData:
-    """Tokenized rows and a way to batch them; `split` returns subsets.
-
-    Args:
-        lengths: int `(rows,)`. Tokens, as in `TextBatches`.
-        owners: int `(rows,)`. Index of the text that each row comes from.
-        make_batch: called with numbers of rows; returns inputs and targets as `fit`
-            takes them.
-        weights: float `(rows,)` or None. Weights of samples.
-        class_weights: float `(rows,)` or None. Weights by the classes of the rows,
-            which count in training only, as in Keras.
-        batch_weights: called with weights of the rows of a batch and its targets;
-            returns the weights as the loss takes them. None: a weight for each row.
-        numbers: int. Indices of the rows to use; all if not given.
-        columns: names of the columns of the texts, or their usual names.
-    """
+    """Tokenized rows and a way to batch them; `split` returns subsets."""
 
     # The model whose texts these are trains on them itself.
     trainer: ClassVar[None] = None
@@ -104,14 +90,7 @@ class TextData:
 
 
 class TextReader:
-    """Reads what the caller of `fit` and its kin gave, for Keras's loops.
-
-    Args:
-        model: of which `labelled` makes `TextData`, and which names its `row_options`.
-        keywords: dict of keyword arguments of the call; those of rows are taken out.
-        class_weight: dict of label to weight, or None. It counts in training only.
-        copies: int. How often each row comes in training.
-    """
+    """Reads what the caller of `fit` and its kin gave, for Keras's loops."""
 
     def __init__(
         self,

@@ -15,10 +15,6 @@ def choose_blocks(model: keras.Model, rows: int, length: int) -> None:
     """Has attention compute scores in blocks if those of a batch are too many.
 
     For TensorFlow's graphs of training, where no size is known.
-
-    Args:
-        model: of which each layer of attention is set.
-        rows, length: of a batch.
     """
     for layer in quirks.nested_layers(model):
         if isinstance(layer, RoPEAttention):
@@ -32,9 +28,6 @@ class EpochOrder(keras.callbacks.Callback):
 
     A training that `keras.callbacks.BackupAndRestore` resumes then goes on as if it had
     not stopped.
-
-    Args:
-        batches: `TextBatches` or `NumberedBatches`.
     """
 
     def __init__(self, batches: Any):
@@ -66,13 +59,7 @@ def with_order(callbacks: Any, batches: Any) -> Any:
 
 
 class ForModel(keras.callbacks.Callback):
-    """Callbacks of one model, called while another model trains its layers.
-
-    Args:
-        callbacks: a callback, a list of them, or None.
-        model: whose `fit` was called; callbacks see, save and stop this one.
-        trainer: the model that trains.
-    """
+    """Callbacks of one model, called while another model trains its layers."""
 
     def __init__(self, callbacks: Any, model: keras.Model, trainer: keras.Model):
         super().__init__()

@@ -233,12 +233,7 @@ def run_backbone(model, inputs) -> dict:
 
 
 def predicting_logits(model, inputs, outputs):
-    """The logits of a model at the `predicting_positions` of `Rows.of_pairs`.
-
-    Args:
-        inputs: symbolic, of a training model.
-        outputs: of `run_backbone` for them.
-    """
+    """The logits of a model at the `predicting_positions` of `Rows.of_pairs`."""
     hidden = TakePositions(dtype=model.backbone.dtype_policy, name="hidden")(
         outputs["sequence_output"], inputs["predicting_positions"]
     )

@@ -399,9 +399,6 @@ class CosineDifference(keras.layers.Layer):
     Call arguments:
         vectors: float `(rows, dim)`.
         expected: float `(rows, expected_dim)`.
-
-    Returns:
-        float32 `(rows, rows)`.
     """
 
     def call(self, vectors, expected):
@@ -412,17 +409,7 @@ class CosineDifference(keras.layers.Layer):
 
 
 class FrozenTeacher(keras.layers.Layer):
-    """The vectors of a model that is not trained, without dropout.
-
-    Args:
-        model: a model of this package with a pooler.
-
-    Call arguments:
-        token_ids: int `(batch, length)`.
-
-    Returns:
-        float `(batch, hidden_dim)`, without gradient.
-    """
+    """The vectors of a model that is not trained, without dropout."""
 
     def __init__(self, model, **kwargs):
         super().__init__(dtype="float32", **kwargs)

@@ -228,11 +228,7 @@ def write_record(
 
 
 def read_record(folder: str | os.PathLike) -> dict[str, Any]:
-    """The record of an index.
-
-    Raises:
-        SourceError: the folder has none, or it is damaged.
-    """
+    """The record of an index."""
     path = Path(folder) / RECORD
     if not path.is_file():
         raise SourceError(
@@ -256,11 +252,7 @@ def read_record(folder: str | os.PathLike) -> dict[str, Any]:
 
 
 def known_source(folder: str | os.PathLike) -> str:
-    """The model that an index names: a checkpoint of the catalogue, or a local path.
-
-    Raises:
-        SourceError: it names none, or one that may be anybody's.
-    """
+    """The model that an index names: a checkpoint of the catalogue, or a local path."""
     source = read_record(folder)["source"]
     if source and "://" not in source:
         with suppress(SourceError):

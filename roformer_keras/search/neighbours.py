@@ -96,11 +96,7 @@ def semantic_search(queries: Any, corpus: Any, top_k: int = 10) -> Neighbours:
 def nearest_of_unit(
     queries: np.ndarray, corpus: np.ndarray, top_k: int, first_row: int = 0
 ) -> Neighbours:
-    """`semantic_search` among vectors of length 1, by FAISS where it is installed.
-
-    Args:
-        first_row: int. The number of the first vector of the corpus.
-    """
+    """`semantic_search` among vectors of length 1, by FAISS where it is installed."""
     if queries.shape[1] != corpus.shape[1]:
         raise ConfigurationError(
             "queries and the corpus must have vectors of one width, got "
@@ -250,11 +246,7 @@ def _blocks(vectors, size, start=0) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def unit_vectors(what: str, vectors: Any) -> np.ndarray:
-    """Vectors as float32 `(texts, dim)` of length 1; zeros stay.
-
-    Raises:
-        ConfigurationError: they are no vectors, or not finite; `what` names them.
-    """
+    """Vectors as float32 `(texts, dim)` of length 1; zeros stay."""
     vectors = _vectors(what, vectors)
     return vectors / vector_lengths(what, vectors)[:, None]
 

@@ -57,14 +57,7 @@ def rerank(
 
 
 def scorer_of(model: Any, label: Any = None) -> Callable[..., np.ndarray]:
-    """A function from pairs of texts to float32 scores, of higher is better.
-
-    Args:
-        model, label: as in `rerank`.
-
-    Raises:
-        ConfigurationError: as in `rerank`.
-    """
+    """A function from pairs of texts to float32 scores, of higher is better."""
     refuse(
         label is not None and not hasattr(model, "classify"),
         f"label is for classifiers, got a {type(model).__name__}",

@@ -18,11 +18,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Metrics:
-    """Counts the requests of one application.
-
-    Args:
-        model: str. Its name.
-    """
+    """Counts the requests of one application."""
 
     def __init__(self, model: str):
         self._registry = registry = CollectorRegistry()

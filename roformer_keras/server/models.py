@@ -36,13 +36,7 @@ _ABILITIES = {"generate": "write", "fill-mask": "fill_mask"}
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """A text that was written.
-
-    Attributes:
-        text: str. Without the stop token, as in OpenAI's API.
-        tokens: int. New tokens, with the one that ends it.
-        is_ended: bool. Whether it ended before the maximum of tokens.
-    """
+    """A text that was written."""
 
     text: str
     tokens: int
@@ -52,14 +46,7 @@ class Written:
 def load_to_serve(
     source: str | os.PathLike, engine: Engine = "auto", max_length: int | None = None
 ) -> "ServedModel":
-    """A model with its programs compiled, for a process that serves and ends.
-
-    Args:
-        source, engine, max_length: as `ServedModel` takes them.
-
-    Raises:
-        RoFormerError: the source cannot be loaded.
-    """
+    """A model with its programs compiled, for a process that serves and ends."""
     model = ServedModel(source, engine, max_length)
     model.warm_up()
     model.fix()
@@ -74,21 +61,7 @@ def load_to_serve(
 
 
 class ServedModel:
-    """A model, and the verbs that it answers.
-
-    Args:
-        source: as `from_preset` takes it, or a folder of `finetune`.
-        engine: what computes, as in `Verb`.
-        max_length: int or None. Tokens to which texts are cut, as in `embed`.
-
-    Attributes:
-        name: str. By which clients know the model.
-        verbs: by their names, with the options of the server.
-        dim: int. Width of vectors.
-
-    Raises:
-        RoFormerError: the source cannot be loaded.
-    """
+    """A model, and the verbs that it answers."""
 
     def __init__(
         self,
@@ -120,12 +93,7 @@ class ServedModel:
                     )
 
     def open_index(self, folder: str | os.PathLike) -> None:
-        """Adds the verb `search`, in an index of this model.
-
-        Raises:
-            ConfigurationError: the model has no vectors, or others than the index.
-            SourceError: the index cannot be read.
-        """
+        """Adds the verb `search`, in an index of this model."""
         # Of others the encoder gives vectors, as in `embed`.
         if Embed.name not in self.verbs and not hasattr(self._model, "backbone"):
             raise ConfigurationError(
@@ -160,13 +128,7 @@ class ServedModel:
         return verb
 
     def answer(self, verb: Verb, rows: Sequence[Row], **more: Any) -> list[dict]:
-        """The answers of a verb to rows, by the names of its columns.
-
-        Args:
-            verb: as `verb` gives it.
-            rows: texts of each.
-            more: arguments of the method of the model, such as `on_step`.
-        """
+        """The answers of a verb to rows, by the names of its columns."""
         loaded = verb.use(self._loaded)
         columns = loaded.answer(list(rows), range(len(rows)), **more)
         values = zip(*columns.values(), strict=True)
@@ -192,11 +154,7 @@ class ServedModel:
         return read
 
     def count_tokens(self, row: Row, verb: Verb) -> int:
-        """The tokens that a verb reads of a row.
-
-        Raises:
-            ConfigurationError: a text is longer than the verb takes.
-        """
+        """The tokens that a verb reads of a row."""
         has_masks = isinstance(verb, FillMask)
         encode = functools.partial(self._tokenizer.encode, keep_mask=has_masks)
         counts = [len(encode(text)[0]) for text in row]
@@ -205,11 +163,7 @@ class ServedModel:
         return sum(min(count, self._length) for count in counts)
 
     def prompt_ids(self, text: str) -> list[int]:
-        """The ids of a prompt.
-
-        Raises:
-            ConfigurationError: it cannot be continued, or is too long.
-        """
+        """The ids of a prompt."""
         ids = as_ids(self._model, text)
         self._check_length(len(ids))
         return ids

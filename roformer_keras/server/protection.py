@@ -25,13 +25,7 @@ def is_local(address: str) -> bool:
 def warn_without_key(
     host: str, address: str, api_key: str | None, remark: Callable[[str], Any]
 ) -> None:
-    """Warns of a server without a key that other machines reach.
-
-    Args:
-        host, address: as in `host_names`.
-        api_key: str or None.
-        remark: function that is called with the warning.
-    """
+    """Warns of a server without a key that other machines reach."""
     if api_key is None and not is_local(address):
         remark(
             f"warning: anyone who reaches {host} can use the model: give --api-key, or "
@@ -46,11 +40,6 @@ def host_names(
 
     A server that only this machine reaches has no others, so that no page of another
     host reaches it by a name that has been changed to this machine's address.
-
-    Args:
-        host: where it listens, as the user says it.
-        address: the IP address of `host`.
-        allowed: further names, without a port. With some, no server has others.
     """
     if not allowed and not is_local(address):
         return None
@@ -61,12 +50,6 @@ class Guard:
     """An ASGI application that refuses requests before another one sees them.
 
     It reads the whole body, within its limits of bytes and seconds.
-
-    Args:
-        app: ASGI application.
-        options: `ServerOptions`.
-        api_key: str or None. What clients must send as `Authorization: Bearer KEY`.
-        hosts: names or addresses to take as `Host`, see `host_names`; None takes any.
     """
 
     def __init__(

@@ -42,16 +42,7 @@ FEW_FOR, FEW = 1.0, 8
 
 
 class Kind(NamedTuple):
-    """Work to do for a text.
-
-    Attributes:
-        key: what must be equal for texts to be computed together.
-        answer: function from a list of texts to as many answers; runs in a thread that
-            computes. If it writes, it takes as its second argument a function to call
-            between its steps, which may raise `Abandoned`.
-        rows: int. Rows that a text takes: as many texts may be written for it.
-        written: int. Tokens that may be written for a text; 0 if it is only read.
-    """
+    """Work to do for a text."""
 
     key: Any
     answer: Callable[..., Sequence]
@@ -82,19 +73,7 @@ class _Entry:
 
 
 class ModelQueue:
-    """Queue of requests for the model; made and used in one event loop.
-
-    Args:
-        size: int. Texts that may wait or be computed; further ones are refused.
-        max_batch: int. Rows that are computed together.
-        max_tokens: int. Tokens that are read together, unless a text alone has more.
-            Both bound the time for which others wait.
-        wait: float. Seconds for which a text waits for others, if the last batch had
-            texts of several requests.
-        observe: function that is called with the number of texts of each batch.
-        observe_step: function that is called after each step of a batch that is
-            written, in its thread.
-    """
+    """Queue of requests for the model; made and used in one event loop."""
 
     def __init__(
         self,
@@ -129,16 +108,7 @@ class ModelQueue:
     async def answer(
         self, texts: Sequence, kind: Kind, tokens: Sequence[int] = ()
     ) -> list:
-        """The answers to texts, which are computed with others of the same kind.
-
-        Args:
-            texts: at least one.
-            kind: `Kind`.
-            tokens: number that is read for each of them; 1 if none are given.
-
-        Raises:
-            Refusal: too many wait. Whatever the function of `kind` raises.
-        """
+        """The answers to texts, which are computed with others of the same kind."""
         loop, arrived = asyncio.get_running_loop(), time.monotonic()
         request = _Request()
         with self._room(len(texts)):
@@ -156,11 +126,7 @@ class ModelQueue:
                     entry.found.cancel()
 
     async def stream(self, start: Callable[[], Iterator]) -> AsyncIterator:
-        """Pieces of an iterator, each in its turn, of at most `MAX_STREAMS` streams.
-
-        Args:
-            start: makes the iterator; runs in a thread that computes, as it does.
-        """
+        """Pieces of an iterator, each in its turn, of at most `MAX_STREAMS` streams."""
         end, run = object(), functools.partial(self._run, self._streamers)
         with self._room(1):
             async with self._streams:

@@ -64,19 +64,7 @@ class Queries(openai.Request):
 
 
 class Route(NamedTuple):
-    """A route of a verb, and how its requests differ from the options.
-
-    Attributes:
-        path: of the route.
-        base: model of the fields that are no options of the verb, or have another form
-            in a request.
-        texts: field of the texts.
-        answers: field of the answers.
-        left_out: options that the server has, and requests have not.
-        renamed: options by their names in a request.
-        changes: default and bounds by option, where they are others in a request.
-        others: more paths of the route.
-    """
+    """A route of a verb, and how its requests differ from the options."""
 
     path: str
     base: type[BaseModel]
@@ -196,12 +184,7 @@ def request_model(kind: type[Verb], route: Route) -> type[BaseModel]:
 
 
 def explain_invalid(errors: Sequence[Mapping], fields: Collection[str]) -> str:
-    """Says which field of a request breaks which rule.
-
-    Args:
-        errors: of pydantic.
-        fields: of the route.
-    """
+    """Says which field of a request breaks which rule."""
     unknown = [error for error in errors if error["type"] == "extra_forbidden"]
     error = (unknown or errors)[0]
     if not error["loc"]:

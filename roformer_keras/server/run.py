@@ -34,20 +34,7 @@ def serve(
     allowed_hosts: Sequence[str] = (),
     remark: Callable[[str], Any] = print,
 ) -> None:
-    """Loads a model, and answers requests until SIGINT or SIGTERM comes.
-
-    Args:
-        source, engine, max_length: as `ServedModel` takes them.
-        host, port: to listen at; 0 takes a free port.
-        options, api_key: as `create_app` takes them.
-        allowed_hosts: names by which clients may call it, besides those that a server
-            at `host` has.
-        remark: function that is called with where the server listens.
-
-    Raises:
-        ConfigurationError: it cannot listen there.
-        RoFormerError: the source cannot be loaded.
-    """
+    """Loads a model, and answers requests until SIGINT or SIGTERM comes."""
     # The address is taken first, since loading takes long.
     with listening(host, port) as bound:
         address = bound.getsockname()
@@ -86,11 +73,7 @@ class _Server(uvicorn.Server):
 
 
 def find_address(host: str, port: int) -> tuple:
-    """First answer of `socket.getaddrinfo` for a host and a port to listen at.
-
-    Raises:
-        ConfigurationError: there is no such place.
-    """
+    """First answer of `socket.getaddrinfo` for a host and a port to listen at."""
     try:
         return socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -100,11 +83,7 @@ def find_address(host: str, port: int) -> tuple:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens at a host and a port.
-
-    Raises:
-        ConfigurationError: it cannot listen there.
-    """
+    """A socket that listens at a host and a port."""
     family, kind, protocol, _, address = find_address(host, port)
     try:
         bound = socket.socket(family, kind, protocol)

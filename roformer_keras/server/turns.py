@@ -7,14 +7,7 @@ from collections.abc import Iterator
 
 
 class Turns:
-    """Lets one thread at a time compute; the others wait in the order they came.
-
-    Example:
-        >>> from roformer_keras.server.turns import Turns
-        >>> turns = Turns()
-        >>> with turns.turn():
-        ...     turns.give_way()  # between two steps of long work
-    """
+    """Lets one thread at a time compute; the others wait in the order they came."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,12 +16,7 @@ class Turns:
 
     @contextlib.contextmanager
     def turn(self, is_first: bool = False) -> Iterator[None]:
-        """Waits for the turn of this thread, and ends it.
-
-        Args:
-            is_first: bool. Comes before all that wait. A thread that does so again and
-                again alternates with them, because each turn is passed on as it ends.
-        """
+        """Waits for the turn of this thread, and ends it."""
         self._begin(is_first)
         try:
             yield

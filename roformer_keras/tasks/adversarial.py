@@ -17,22 +17,7 @@ from roformer_keras.optimizers import batch_count
 
 
 def train_step(model, update, embeddings, epsilon, *arguments):
-    """A train step of Keras at moved embeddings.
-
-    Args:
-        model: `keras.Model`, compiled.
-        update: its own `train_step`.
-        embeddings: Keras variable `(vocabulary_size, hidden_dim)`.
-        epsilon: float above 0. Length of the step.
-        arguments: of `train_step` in the backend.
-
-    Returns:
-        What `update` returns.
-
-    Raises:
-        ConfigurationError: the embeddings are frozen, or the optimizer overwrites
-            weights by their mean.
-    """
+    """A train step of Keras at moved embeddings."""
     refuse(
         not any(embeddings is variable for variable in model.trainable_variables),
         "adversarial training moves the token embeddings, which are frozen: "
@@ -152,12 +137,7 @@ def _mean_of(model, embeddings):
 
 
 def _share(optimizer, before, after):
-    """Share of the weights that an update put into their running mean.
-
-    Args:
-        before, after: int. Batches that the optimizer counted; no more than before
-            where gradients that overflowed were left out.
-    """
+    """Share of the weights that an update put into their running mean."""
     if hasattr(optimizer, "mean_momentum"):
         momentum = optimizer.mean_momentum(before)
     else:

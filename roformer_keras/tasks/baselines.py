@@ -24,12 +24,7 @@ _SENTENCE = re.compile(r"[^。！？!?；;\n]+[。！？!?；;\n]*")
 
 
 class Baseline:
-    """One way to answer without a model.
-
-    Attributes:
-        name: str, as reports have it.
-        figures: names of the figures that it has; None for all of the task.
-    """
+    """One way to answer without a model."""
 
     name: str
     figures: tuple[str, ...] | None = None
@@ -182,17 +177,7 @@ class PairThreshold(_BySimilarity):
 
 
 def best_threshold(found: np.ndarray, expected: Sequence[int], count: int) -> dict:
-    """The threshold by which most rows are right.
-
-    Args:
-        found: float `(rows,)`.
-        expected: int `(rows,)`, numbers of classes.
-        count: int. Number of classes.
-
-    Returns:
-        dict of `threshold`, halfway between two rows; `above`, the class of rows of at
-        least that; and `below`, the class of the others.
-    """
+    """The threshold by which most rows are right."""
     order = np.argsort(found, kind="stable")
     values, numbers = found[order], np.asarray(expected)[order]
     # Rows of the most frequent class among the first n, and among the others.
@@ -255,13 +240,7 @@ class NearestTexts(TfIdf):
 
 
 class MostFrequent(Baseline):
-    """The class, or the set of classes, that most rows are of.
-
-    Args:
-        name: str.
-        count: int. Number of classes.
-        multi_label: bool. Whether a row may be of several.
-    """
+    """The class, or the set of classes, that most rows are of."""
 
     def __init__(self, name: str, count: int, multi_label: bool = False):
         self.name, self.count, self.multi_label = name, count, multi_label
@@ -301,12 +280,7 @@ class Mean(Baseline):
 
 
 class CharacterTags(Baseline):
-    """The tag that each character most often has.
-
-    Args:
-        nested: bool. Whether each label has its own tags, so that spans of different
-            labels may overlap.
-    """
+    """The tag that each character most often has."""
 
     name = "most frequent tag of each character"
 

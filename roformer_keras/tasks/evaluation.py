@@ -30,28 +30,7 @@ def evaluate_task(
     learned: Mapping[str, dict] | None = None,
     verbose: int = 0,
 ) -> dict:
-    """The figures of a task, with intervals, baselines and the worst errors.
-
-    Args:
-        task: `TextTask`.
-        texts, labels: as in `TaskFiles.report`.
-        lines: of the file, of each row.
-        unit: `"row"` if the file has rows instead of lines.
-        learned: as `fit_baselines` returns it for rows of as many texts; if not given,
-            baselines learn from these rows themselves, which is to their advantage.
-        verbose: int. Whether a progress bar is shown.
-
-    Raises:
-        ConfigurationError: `learned` is not of these baselines.
-
-    Returns:
-        dict of the figures of `TaskFiles.report`, and
-        `intervals`: dict of figure to both ends of its 95 % interval, or None;
-        `baselines`: dict of name to figures, `intervals`, and what was learned;
-        `baselines_from`: str, what they learned from;
-        `remarks`: str about each baseline that the model is not clearly better than;
-        `errors`: list of dicts: the worst rows.
-    """
+    """The figures of a task, with intervals, baselines and the worst errors."""
     measure, expected = task.files.measure, task.files.expected_answers(texts, labels)
     figures = task.files.metric_names(task.preset_options())
     source = "the training data"

@@ -10,12 +10,7 @@ EXCLUDED = -1e9
 
 
 def sequence_of(backbone, inputs=None):
-    """The vectors of a backbone's tokens: `(batch, length, hidden_dim)`.
-
-    Args:
-        backbone: `RoFormerBackbone`.
-        inputs: as it takes them; its own symbolic ones if not given.
-    """
+    """The vectors of a backbone's tokens: `(batch, length, hidden_dim)`."""
     hidden = backbone(backbone.input if inputs is None else inputs)
     return hidden["sequence_output"] if isinstance(hidden, dict) else hidden
 

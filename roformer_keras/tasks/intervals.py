@@ -18,12 +18,6 @@ _SEED = 0
 def wilson_interval(is_right: np.ndarray) -> list[float] | None:
     """The interval of a share of rows, by Wilson's score.
 
-    Args:
-        is_right: bool `(rows,)`.
-
-    Returns:
-        Both ends, or None without a row.
-
     Source: scipy.stats.binomtest.
     """
     stats = import_extra("scipy.stats", "a confidence interval")
@@ -40,15 +34,6 @@ def bootstrap_intervals(
     """Intervals of figures, from samples of the rows drawn with replacement.
 
     All figures are of the same samples, which are the same in each call.
-
-    Args:
-        rows: int.
-        measured: functions as `Measure.weighted` returns them.
-
-    Returns:
-        For each function a dict of name to both ends: the 2.5th and the 97.5th
-        percentile of the samples, without those in which the figure is undefined.
-        None if it is undefined in most of them, or with less than two rows.
     """
     stats = import_extra("scipy.stats", "a confidence interval")
     unit_weights = np.ones((1, rows))

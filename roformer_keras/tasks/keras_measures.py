@@ -34,13 +34,7 @@ def named_metrics(metrics: Any) -> Any:
 
 
 def adapt_measures(measures: Any, probabilities: Callable) -> Any:
-    """Losses or metrics of Keras, made to take numbers of classes and logits.
-
-    Args:
-        measures: as `compile` takes them. Instances of Keras's own classes are changed
-            in place.
-        probabilities: function from logits to probabilities.
-    """
+    """Losses or metrics of Keras, made to take numbers of classes and logits."""
     return keras.tree.map_structure(
         lambda measure: _adapted(measure, probabilities), measures
     )

@@ -44,11 +44,7 @@ def parse_name(value) -> str:
 
 
 def label_kind(values: Iterable) -> type:
-    """The type of the labels of a file: int or bool if all of them are, else str.
-
-    Args:
-        values: labels, or lists of them, as the file has them.
-    """
+    """The type of the labels of a file: int or bool if all of them are, else str."""
     parts = (part if isinstance(part, list) else [part] for part in values)
     labels = (one for part in parts for one in part if not is_missing(one))
     kinds = {
@@ -198,11 +194,6 @@ def class_number(
 
     Integers are names if classes are integers; else the places of classes. If the
     classes are 0 and 1, or False and True, a label of the other kind is its value.
-
-    Args:
-        label: int, str or bool.
-        num_classes, classes: of the model.
-        row, what: how errors name the row and the label.
     """
     known = list(range(num_classes)) if classes is None else classes
     value = _plain_label(label)
@@ -239,15 +230,7 @@ def class_number(
 
 
 def table_labels(table: Any, num_classes: int | None, classes: list | None) -> Any:
-    """Labels of a table: its one column, or 0 and 1 in a column for each class.
-
-    Args:
-        table: as `is_table` knows it.
-        num_classes, classes: of the model; None for a task without classes.
-
-    Raises:
-        ConfigurationError: there are several columns, which are not named as classes.
-    """
+    """Labels of a table: its one column, or 0 and 1 in a column for each class."""
     columns = column_names(table)
     classes = list(range(num_classes or 0)) if classes is None else classes
     by_name = {_alike(name): name for name in columns}
@@ -275,16 +258,7 @@ _NAMED_HINT = (
 def weights_by_number(
     class_weight: Mapping, num_classes: int, classes: list[str] | None
 ) -> np.ndarray:
-    """Weights of classes, 1 where none is given: float32 `(num_classes,)`.
-
-    Args:
-        class_weight: dict of a class, by name or number, to its weight.
-        num_classes, classes: of the model.
-
-    Raises:
-        ConfigurationError: a key is no class, or a weight no finite number of at least
-            0.
-    """
+    """Weights of classes, 1 where none is given: float32 `(num_classes,)`."""
     refuse(
         not isinstance(class_weight, Mapping),
         f"class_weight must be a dict of class to weight, got {class_weight!r:.60}",
@@ -308,15 +282,7 @@ def _alike(label):
 
 
 def single_labels(y: Any, num_classes: int) -> Any:
-    """A label for each row; rows of one-hot become numbers, rows of one label this.
-
-    Args:
-        y: labels, in any container.
-        num_classes: int.
-
-    Raises:
-        ConfigurationError: a row has several labels, or 0 and 1 for several classes.
-    """
+    """A label for each row; rows of one-hot become numbers, rows of one label this."""
     if getattr(y, "ndim", 1) == 2:
         y = np.asarray(y)
     labels_found = []
@@ -346,11 +312,6 @@ def choice_number(label, choices: Sequence[str], row: int | None = None) -> int:
     """The number of the right choice, from its number, from 0, or its text.
 
     Of equal choices the first counts.
-
-    Args:
-        label: int or str.
-        choices: of the row.
-        row: how errors name the row.
     """
     number: Any = None
     if isinstance(label, str):

@@ -120,15 +120,7 @@ class LabelMeasure(Measure):
 
 
 class ClassMeasure(LabelMeasure, ChoiceMeasure):
-    """A class for each row.
-
-    Args:
-        names: of the classes.
-
-    `expected` is int `(rows,)`; `found` likewise, or probabilities `(rows, classes)`.
-    The report has `accuracy`, and `confusion`: how often a row of each class (outer
-    list) was predicted to be of each (inner).
-    """
+    """A class for each row."""
 
     def __init__(self, names: Sequence[str]):
         self.names = list(names)
@@ -151,9 +143,6 @@ class LabelSetMeasure(LabelMeasure):
     """Any number of classes for each row: 0 or 1, or probabilities, of each class.
 
     `accuracy` is the share of rows of which all classes are right.
-
-    Args:
-        names: of the classes.
     """
 
     def __init__(self, names: Sequence[str]):
@@ -192,10 +181,6 @@ class NumberMeasure(Measure):
 
     The report has `spearman` and `pearson`, None if all numbers of a side are equal,
     and `mean_absolute_error` of numbers that are scaled.
-
-    Args:
-        is_scaled: bool. Whether numbers are of the range of the labels, so that their
-            differences are errors. If not, only their order and proportions count.
     """
 
     def __init__(self, is_scaled: bool = True):
@@ -241,9 +226,6 @@ class SpanMeasure(LabelMeasure):
 
     A right span has both ends and the label. The report has `precision`, `recall` and
     `f1` over all spans, equal to `seqeval` on the tags of spans that do not overlap.
-
-    Args:
-        wrong: name of the number of wrong spans of a row.
     """
 
     def __init__(self, wrong: str = "wrong_spans"):
@@ -362,16 +344,7 @@ class NeighbourMeasure(Measure):
 def nearest_rows(
     vectors, rows: Sequence[int] | np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The row whose vector is nearest to that of each row, other than itself.
-
-    Args:
-        vectors: float `(rows, dim)`, of length 1; an array, or a sparse one of SciPy.
-        rows: whose nearest ones are searched; all if not given.
-
-    Returns:
-        int64 `(rows,)`, the nearest row, -1 where it was not searched; and float
-        `(rows,)`, its cosine.
-    """
+    """The row whose vector is nearest to that of each row, other than itself."""
     count = vectors.shape[0]
     rows = np.arange(count) if rows is None else np.asarray(rows)
     nearest, best = np.full(count, -1, "int64"), np.full(count, -np.inf)
@@ -387,13 +360,7 @@ def nearest_rows(
 
 
 def class_figure(report: Mapping, name: str) -> float:
-    """A figure of classes that a report has no line for.
-
-    Args:
-        report: of `ClassMeasure`.
-        name: of `CLASS_FIGURES`: `"matthews"`, Matthews's correlation, 0 if all rows of
-            a side are of one class; `"f1"`, the F1 of the second of two classes.
-    """
+    """A figure of classes that a report has no line for."""
     if name == "f1":
         _, second = report["classes"].values()
         return second["f1"]

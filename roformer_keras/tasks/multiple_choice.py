@@ -211,20 +211,6 @@ class ChoiceRows(GroupRows):
     """Questions with choices, whose rows of ids are next to each other in a batch.
 
     What all choices of a question have before them is kept once.
-
-    Args:
-        tokenizer: `RoFormerTokenizer`.
-        texts: tuples of context, question or not, and tuple of choices.
-        max_length: int, at least 4. Tokens of a row. Question and choice take at most
-            half of them.
-
-    Attributes:
-        texts: as given.
-        counts: int64 `(questions,)`. Choices of each.
-        lengths: int64 `(questions,)`. Tokens of the longest row of each.
-        owners: int64 `(questions,)`. The number of each.
-        group_size: int64 `(questions,)`. Rows of a batch that each needs; all of a
-            batch have as many as its largest.
     """
 
     def __init__(self, tokenizer, texts: Sequence[tuple[Any, ...]], max_length: int):
@@ -313,9 +299,6 @@ class RowsOfChoices(keras.layers.Layer):
 
     Call arguments:
         inputs: `(questions, choices, ...)`.
-
-    Returns:
-        `(questions * choices, ...)`.
     """
 
     def call(self, inputs):
@@ -333,9 +316,6 @@ class ScoresOfChoices(keras.layers.Layer):
     Call arguments:
         scores: float `(questions * choices, 1)`.
         token_ids: int `(questions, choices, length)`; a choice of id 0 only is padding.
-
-    Returns:
-        float `(questions, choices)`: -1e9 at padding.
     """
 
     def call(self, scores, token_ids):

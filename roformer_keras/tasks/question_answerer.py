@@ -211,19 +211,7 @@ class RoFormerQuestionAnswerer(TextTask):
 
 
 class Windows(SpanRows):
-    """A question with each window of a text, as rows of ids.
-
-    Args:
-        tokenizer: `RoFormerTokenizer`.
-        texts: pairs of question and text.
-        max_length: int. Tokens of a row. A question takes at most half of them.
-        stride: int. Tokens from one window to the next.
-        text_segment: int. Segment of the texts.
-
-    Attributes:
-        texts: as given.
-        owners: int64 `(rows,)`. Which of the texts each row is of.
-    """
+    """A question with each window of a text, as rows of ids."""
 
     def __init__(self, tokenizer, texts, max_length, stride, text_segment=1):
         self.texts, self._segment = list(texts), text_segment
@@ -264,9 +252,6 @@ class PlacesOfAnswer(keras.layers.Layer):
         scores: float `(batch, length, 2)`.
         token_ids: int `(batch, length)`.
         segment_ids: int `(batch, length)`.
-
-    Returns:
-        float32 `(batch, length, 2)`: -1e9 elsewhere.
     """
 
     def call(self, scores, token_ids, segment_ids):

@@ -273,9 +273,6 @@ class JoinedScores(keras.layers.Layer):
     Call arguments:
         scores: list of float `(batch, heads, length, length)`.
         tokens: `(batch, length)`.
-
-    Returns:
-        float32 `(batch, all heads, length, length)`.
     """
 
     def call(self, scores, tokens):
@@ -311,18 +308,7 @@ class RelationCrossentropy(SpanCrossentropy):
 def as_triples(
     labels: Any, text: str, row: int | None = None
 ) -> list[tuple[str, str, str]]:
-    """The labels of one text as (subject, predicate, object), checked, each once.
-
-    Args:
-        labels: triples of str, `Relation`s, or dicts with `subject`, `predicate` and
-            `object`, of which the last may be a dict with `@value`, as in DuIE 2.0.
-        text: str.
-        row: int or None. How errors name the text.
-
-    Raises:
-        ConfigurationError: a label is no triple, or its subject or object is not in the
-            text.
-    """
+    """The labels of one text as (subject, predicate, object), checked, each once."""
     if isinstance(labels, str | Mapping) or not isinstance(labels, Iterable):
         raise ConfigurationError(
             f"labels of a text must be a list of relations, got {labels!r:.60}", row=row

@@ -101,11 +101,7 @@ def _check_arguments(cls, names, options):
 
 
 def _with_saved(cls, saved, arguments, label):
-    """Arguments with the saved ones; a saved head keeps its names in their order.
-
-    Raises:
-        ConfigurationError: the names are others.
-    """
+    """Arguments with the saved ones; a saved head keeps its names in their order."""
     merged = {**saved, **arguments}
     before, after = (plain_names(cls.output_names(each)) for each in (saved, merged))
     count = saved.get("num_classes")

@@ -447,15 +447,7 @@ def _pooled_output(backbone):
 def whitening_of(
     vectors: np.ndarray, dim: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The kernel `(width, dim)` and bias `(dim,)` that whiten vectors.
-
-    Args:
-        vectors: float `(texts, width)`.
-        dim: int. Directions of most variance that are kept; all that vary if None.
-
-    Raises:
-        ConfigurationError: there are few texts, or they vary in fewer directions.
-    """
+    """The kernel `(width, dim)` and bias `(dim,)` that whiten vectors."""
     refuse(
         dim is None and len(vectors) <= vectors.shape[1],
         "whitening to all directions needs more texts than a vector has numbers, "

@@ -42,20 +42,6 @@ def as_spans(
     """The labels of one text as (start, end, label), checked.
 
     Blanks at the edges of a span are removed, because no answer of a model has them.
-
-    Args:
-        labels: triples, `Span`s, or dicts: with `start`, `end` and `label`; with
-            `start_offset`, `end_offset` and `label` (doccano); with `start_idx`,
-            `end_idx`, `type` and `entity` (CMeEE); or one dict of label to names to
-            pairs of first and last character (CLUENER). Or a tag of BIO for each
-            character of the text, or for each of its tokens, as `TokenTags`.
-        text: str.
-        row: int or None. How errors name the text.
-        tags: names of the tags that are numbers.
-
-    Raises:
-        ConfigurationError: a span does not lie in the text or holds nothing but blanks,
-            or tags are not as many as its characters.
     """
     try:
         if isinstance(labels, TokenTags):

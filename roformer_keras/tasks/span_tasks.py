@@ -148,17 +148,7 @@ def checked_labels(labels: Sequence[str] | None, name: str = "labels") -> list[s
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class TextTokens(ConfiguredLayer):
-    """Mask of the tokens of a text: neither padding nor `[CLS]` nor `[SEP]`.
-
-    Args:
-        special_ids: ints. Ids of `[CLS]` and `[SEP]`.
-
-    Call arguments:
-        token_ids: int `(batch, length)`.
-
-    Returns:
-        bool `(batch, length)`.
-    """
+    """Mask of the tokens of a text: neither padding nor `[CLS]` nor `[SEP]`."""
 
     def __init__(self, special_ids, **kwargs):
         super().__init__(**kwargs)

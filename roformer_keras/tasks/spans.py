@@ -12,15 +12,7 @@ from roformer_keras.tasks.span_labels import Span
 
 
 class SpanRows(Rows):
-    """Rows that know the characters of each token.
-
-    Args:
-        tokenizer, texts, max_length: as in `Rows`. Offsets are those of the last text
-            of a row: the only one, or the one after a question.
-
-    Attributes:
-        texts: as given.
-    """
+    """Rows that know the characters of each token."""
 
     def __init__(self, tokenizer, texts, max_length):
         self.texts = list(texts)
@@ -89,11 +81,7 @@ _LETTERS = {"S": "SBEIM", "B": "BISME", "I": "IMBES", "E": "EIMBS"}
 
 @functools.lru_cache(maxsize=4096)
 def _numbers_of_span(label: str, count: int, tags: tuple[str, ...]) -> list[int]:
-    """The numbers of the tags of a span of so many tokens, in the scheme of the tags.
-
-    Args:
-        tags: names of all tags, one of which is of the label.
-    """
+    """The numbers of the tags of a span of so many tokens, in the scheme of the tags."""
     if are_plain(tags):
         return [tags.index(label)] * count
     names = name_tags(tags)
@@ -111,12 +99,7 @@ def _numbers_of_span(label: str, count: int, tags: tuple[str, ...]) -> list[int]
 def padded_spans(
     targets: Sequence[np.ndarray], numbers: Sequence[int] | np.ndarray
 ) -> np.ndarray:
-    """Spans of some rows as `SpanCrossentropy` takes them: int32 `(rows, spans, 3)`.
-
-    Args:
-        targets: rows `(head, start, end)` of each text.
-        numbers: of the texts.
-    """
+    """Spans of some rows as `SpanCrossentropy` takes them: int32 `(rows, spans, 3)`."""
     count = max(1, *(len(targets[number]) for number in numbers))
     padded = np.full((len(numbers), count, 3), -1, "int32")
     for place, number in enumerate(numbers):
@@ -134,14 +117,6 @@ def tags_of_spans(
 
     A span with a token that was cut off is left out. Of two neighbours that share a
     token, such as two words in one of Latin letters, the second begins after it.
-
-    Args:
-        spans: of one text.
-        rows, number: the rows, and which of them the text is.
-        tags: names of all tags.
-
-    Raises:
-        ConfigurationError: spans overlap, or a span has no token of its own.
     """
     tags = tuple(tags)
     outside = tags.index("O") if "O" in tags else -1

@@ -13,9 +13,6 @@ class TaskFiles:
 
     Methods of the class read labels before there is a model; the others need `model`.
     Each task has its own subclass, as `files_class`, and `task.files` is one of it.
-
-    Args:
-        model: `TextTask`.
     """
 
     # How many names labels must have.

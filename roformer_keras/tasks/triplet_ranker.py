@@ -146,9 +146,6 @@ class PairsOfScores(keras.layers.Layer):
 
     Call arguments:
         scores: float `(2 * pairs, 1)`.
-
-    Returns:
-        float `(pairs, 2)`.
     """
 
     def call(self, scores):

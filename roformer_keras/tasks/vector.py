@@ -100,27 +100,7 @@ class VectorTask(TextTask):
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class TextVector(ConfiguredLayer):
-    """One vector a row: that of the first position, or the mean over its tokens.
-
-    Args:
-        pooling: `"first"`; or of the tokens the `"last"`, the `"max"` or `"mean"` of
-            each feature, their sum by the root of their number (`"sqrt_mean"`), or
-            their mean with weights 1, 2, 3, ... (`"weighted_mean"`). As in
-            Transformers, `"last_position"` and `"mean_positions"` are of all positions,
-            so that they change with the padding. Several, as in `"first+mean"`, are
-            joined to one longer vector.
-
-    Call arguments:
-        hidden: float `(batch, length, hidden_dim)`.
-        token_ids: int `(batch, length)`. Others than `first` and those of positions
-            leave out the padding, see `is_token`.
-
-    Returns:
-        float `(batch, hidden_dim)`; of several poolings as many times as wide.
-
-    Raises:
-        ConfigurationError: `pooling` is none of these.
-    """
+    """One vector a row: that of the first position, or the mean over its tokens."""
 
     def __init__(self, pooling, **kwargs):
         parts = pooling.split("+") if isinstance(pooling, str) else [pooling]

@@ -29,21 +29,6 @@ def build_vocabulary(
     code points. A character that is part of longer words, such as a Latin letter or a
     digit, is there as `x` and as `##x`, so that every word of known characters can be
     split.
-
-    Args:
-        corpus_records: finite iterable of tuples of str.
-        min_count: int, at least 1. Rarer characters are left out.
-        max_size: int above 106, or None. Size of the whole vocabulary; the rarest
-            characters are left out.
-        lower_case: bool. That of the tokenizer.
-
-    Returns:
-        The tokens, and metadata: the number of `characters` seen, of those `kept`, and
-        `coverage`, the share of the running characters that are kept.
-
-    Raises:
-        ConfigurationError: `min_count` or `max_size` breaks its rule.
-        SourceError: the records hold no character, or none that is frequent enough.
     """
     check_integer("min_count", min_count, minimum=1)
     if max_size is not None:
@@ -65,20 +50,6 @@ def build_subword_vocabulary(
     which byte-pair encoding merges them: the most frequent pair of neighbouring parts
     becomes one part, again and again. Parts that do not begin a word have `##` before
     them, as in WordPiece, which splits words in the tokenizer.
-
-    Args:
-        corpus_records: as in `build_vocabulary`.
-        max_size: int above 106. Size of the whole vocabulary; it is smaller if no pair
-            of parts occurs twice any more.
-        min_count: int, at least 1. Rarer characters, and words with one, are left out.
-        lower_case: bool. That of the tokenizer.
-
-    Returns:
-        The tokens, and metadata as in `build_vocabulary`.
-
-    Raises:
-        ConfigurationError: `min_count` or `max_size` breaks its rule.
-        SourceError: the records hold no character, or none that is frequent enough.
 
     Source: Sennrich et al. 2016, arXiv:1508.07909, section 3.2.
     """

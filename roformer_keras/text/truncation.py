@@ -14,12 +14,7 @@ _LAST_BREAK = {
 
 
 def begin(sequence_of, text, max_length, truncate_from, level):
-    """The tokens or spans of a text; of a long one only as many as truncation needs.
-
-    Args:
-        sequence_of: function of a str; its first and last element are `[CLS]`, `[SEP]`.
-            What is no str it refuses.
-    """
+    """The tokens or spans of a text; of a long one only as many as truncation needs."""
     is_cut_short = is_integer(max_length) and truncate_from in ("right", -2)
     if isinstance(text, str) and is_cut_short:
         size = 4 * (needed := max_length + 1)

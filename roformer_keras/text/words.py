@@ -28,10 +28,6 @@ class Segmenter:
     scores the one whose first word is longer wins. Neighbouring words of one ASCII
     letter or digit are joined at the end.
 
-    Args:
-        entries: iterable of (word, frequency), frequency an int of at least 0. The
-            last of two entries for a word wins, yet both count in the total.
-
     Source: jieba 0.42.1, `Tokenizer.cut` with `HMM=False`.
     """
 

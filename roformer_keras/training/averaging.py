@@ -21,23 +21,13 @@ from roformer_keras.training.state import load_variables, save_state
 
 
 class LastCheckpoints:
-    """The weights of the last few checkpoints, one file each in a folder.
-
-    Args:
-        folder: path. Created with the first checkpoint.
-        max_count: int, at least 1. How many checkpoints are kept.
-    """
+    """The weights of the last few checkpoints, one file each in a folder."""
 
     def __init__(self, folder: Path, max_count: int):
         self.folder, self.max_count = folder, max_count
 
     def add(self, update: int, variables: Sequence) -> None:
-        """Saves the values that variables have after an update of the optimizer.
-
-        Raises:
-            ConfigurationError: a value is not finite.
-            OutputError: the values cannot be written.
-        """
+        """Saves the values that variables have after an update of the optimizer."""
         make_folder(self.folder)
         save_state(self._path(update), {"model": variables}, {"update": update})
         for earlier in self.updates()[: -self.max_count]:
@@ -54,15 +44,7 @@ class LastCheckpoints:
                 self._path(later).unlink()
 
     def assign_mean(self, variables: Sequence, min_count: int = 1) -> None:
-        """Assigns to variables the mean of their saved values, summed in float64.
-
-        Args:
-            variables: as in `add`.
-            min_count: int, at least 1. How many checkpoints there must be.
-
-        Raises:
-            CheckpointError: a file is missing, damaged, or holds other variables.
-        """
+        """Assigns to variables the mean of their saved values, summed in float64."""
         updates = self.updates()
         if len(updates) < min_count:
             raise CheckpointError(

@@ -108,20 +108,7 @@ def finetune_best(
     overwrite: bool = False,
     verbose: bool = True,
 ) -> Path:
-    """Trains several times, or resumes, and finds what is best on held-out data.
-
-    Args:
-        runs: settings by the name of the folder of each run; all have one `monitor`.
-        folder: path, in which each run has its folder. `runs.json` there has the best
-            epoch of each, and the name of the best.
-        callbacks, overwrite, verbose: as in `finetune`.
-
-    Returns:
-        The folder of the best run.
-
-    Raises:
-        ConfigurationError: nothing is held out; or as in `finetune`.
-    """
+    """Trains several times, or resumes, and finds what is best on held-out data."""
     folder, best = Path(folder), {}
     for name, settings in runs.items():
         if settings.valid is None and not settings.holdout:

@@ -27,17 +27,7 @@ _ROWS_AT_A_TIME = 256
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
-    """Labelled rows of a file.
-
-    Attributes:
-        path: str. Of the file.
-        texts, lines: as in `Table`.
-        labels: as `TaskFiles.parse_label` returns them.
-        groups: as in `Table`.
-        skipped: list of pairs (line, reason): rows that were left out.
-        format: str of `FORMATS`, or None where the extension says it.
-        kind: type of the labels in the file, see `label_kind`.
-    """
+    """Labelled rows of a file."""
 
     path: str
     texts: list
@@ -63,11 +53,7 @@ class Examples:
         return dataclasses.replace(self, **columns)  # type: ignore[arg-type]
 
     def usable_by(self, task) -> "Examples":
-        """The rows that a task can learn from or be measured on.
-
-        Raises:
-            SourceError: there is none.
-        """
+        """The rows that a task can learn from or be measured on."""
         good: list[int] = []
         skipped = list(self.skipped)
         for start in range(0, len(self.texts), _ROWS_AT_A_TIME):
@@ -105,14 +91,7 @@ class Examples:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Data of a fine-tuning.
-
-    Attributes:
-        task_class: subclass of `TextTask`.
-        names: names of the labels, given or of `train`; None if they have none.
-        train: `Examples`.
-        valid, test: `Examples` or None.
-    """
+    """Data of a fine-tuning."""
 
     task_class: type
     names: list[str] | None
@@ -130,14 +109,7 @@ class Data:
 
 
 def read_data(settings: FinetuningSettings) -> Data:
-    """Reads all files of a fine-tuning.
-
-    Raises:
-        SourceError: one cannot be read, or a row is not what the task takes: names
-            file and line. Or the classes of most rows of `train` are unique, and the
-            settings do not name the classes.
-        ConfigurationError: too little would be left by `holdout`.
-    """
+    """Reads all files of a fine-tuning."""
     task_class = getattr(tasks, TASKS[settings.task].class_name)
     options = settings.options
     skips = settings.on_bad_row == "skip"
@@ -306,17 +278,6 @@ def draw_groups(
 
     Rows that are linked through other rows are one group. Groups are taken in the order
     that the seed draws, as long as they fit into the share.
-
-    Args:
-        values: of each row.
-        share: float. Of the rows, to hold out.
-        seed: int.
-
-    Returns:
-        bool `(rows,)`.
-
-    Raises:
-        ConfigurationError: the groups are too large for the share.
     """
     sparse = import_extra("scipy.sparse", "holdout_by")
     graph = import_extra("scipy.sparse.csgraph", "holdout_by")

@@ -37,18 +37,7 @@ _FAMILIES = (
 def draw_curves(
     log: Path, picture: Path, monitor: str, metric: str | None, best: int | None
 ) -> None:
-    """Draws the loss and a figure over the epochs, of training and of `valid`.
-
-    Args:
-        log: a `log.csv`.
-        picture: path of the PNG.
-        monitor: str. The figure of `valid`.
-        metric: str or None. The figure of training.
-        best: int or None. The epoch to mark.
-
-    Raises:
-        OutputError: the picture cannot be written.
-    """
+    """Draws the loss and a figure over the epochs, of training and of `valid`."""
     rows = read_log(log)
     panels = [("loss", "loss", "val_loss"), (monitor, metric, f"val_{monitor}")]
     if monitor == "loss":
@@ -68,15 +57,7 @@ def draw_curves(
 
 
 def draw_comparison(report: dict, picture: Path) -> None:
-    """Draws the figures of a model and of its baselines, with their 95 % intervals.
-
-    Args:
-        report: as `tasks.evaluation.evaluate_task` returns it.
-        picture: path of the PNG.
-
-    Raises:
-        OutputError: the picture cannot be written.
-    """
+    """Draws the figures of a model and of its baselines, with their 95 % intervals."""
     rows, names = compared(report)
     shown = [_shortened(name, _LONGEST_BASELINE) for name in rows]
     font = _font_of("".join(shown))
@@ -109,18 +90,6 @@ def draw_confusion(
     """Draws a confusion matrix, with counts and their shares of a true class.
 
     Both are left out where there are so many classes that they would not fit.
-
-    Args:
-        counts: rows are true classes, columns predicted classes.
-        names: of the classes.
-        picture: path of the PNG.
-
-    Returns:
-        Whether classes are named; where no font has their characters they are numbered
-        from 1 instead.
-
-    Raises:
-        OutputError: the picture cannot be written.
     """
     table, shown = np.array(counts), list(map(_shortened, names))
     font = _font_of("".join(shown))

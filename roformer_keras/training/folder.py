@@ -36,17 +36,7 @@ def locked(folder: Path) -> Iterator[None]:
 def is_new_run(
     folder: Path, metadata: Mapping, overwrite: bool, free: Sequence[str] = ()
 ) -> bool:
-    """True if a training starts in a folder; False if it resumes the one there.
-
-    Args:
-        folder: of the training.
-        metadata: as in `io.journal.run_metadata`.
-        overwrite: bool. Whether another training there may be discarded.
-        free: names of settings that may differ.
-
-    Raises:
-        OutputError: the folder holds another training, or other files.
-    """
+    """True if a training starts in a folder; False if it resumes the one there."""
     check_folder(folder)
     # Hidden ones are the lock, and what a kill leaves of `replacing`.
     names = {path.name for path in folder.glob("[!.]*")}

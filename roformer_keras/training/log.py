@@ -14,19 +14,7 @@ from roformer_keras.io.journal import AppendedFile
 
 
 class LogFile:
-    """A CSV file with a row for each time at which figures are logged.
-
-    Args:
-        path: of the file, which is created if need be.
-        size: int. Bytes of it that count; the rest is cut off.
-
-    Attributes:
-        size: int. Bytes that have been written.
-
-    Raises:
-        OutputError: the file cannot be written.
-        CheckpointError: it is damaged.
-    """
+    """A CSV file with a row for each time at which figures are logged."""
 
     def __init__(self, path: Path, size: int = 0):
         self._path, self._columns = path, []
@@ -37,11 +25,7 @@ class LogFile:
                 self._columns = next(csv.reader(file))
 
     def write(self, figures: Mapping) -> None:
-        """Appends a row of figures by column. The first row determines the columns.
-
-        Raises:
-            OutputError: the row cannot be written; the rows before it are kept.
-        """
+        """Appends a row of figures by column. The first row determines the columns."""
         text = io.StringIO(newline="")
         table = csv.writer(text)
         if not self._columns:
@@ -54,16 +38,7 @@ class LogFile:
 
 
 class EventLog:
-    """The same figures for TensorBoard.
-
-    Args:
-        folder: of the files.
-        first: int. The first update; rows of later ones, which an interrupted training
-            has left, are void.
-
-    Raises:
-        OutputError: the files cannot be written.
-    """
+    """The same figures for TensorBoard."""
 
     def __init__(self, folder: Path, first: int):
         self._folder = folder
@@ -91,11 +66,7 @@ class EventLog:
 
 
 def read_log(path: Path) -> list[dict]:
-    """The rows of a log, as dicts of strings by column.
-
-    Raises:
-        CheckpointError: it is damaged.
-    """
+    """The rows of a log, as dicts of strings by column."""
     with _opened(path) as file:
         return list(csv.DictReader(file))
 

@@ -21,10 +21,6 @@ def drawing(path: Path, width: float, height: float) -> Iterator[Any]:
 
     It is written at the end, whole or not at all. It is not pyplot's, so what a program
     or a notebook draws there stays as it is.
-
-    Raises:
-        ConfigurationError: Matplotlib is not installed.
-        OutputError: the picture cannot be written.
     """
     agg = import_extra("matplotlib.backends.backend_agg", "drawing")
     from matplotlib import rc_context
@@ -71,11 +67,7 @@ def draw_line(
 
 
 def draw_losses(log: Path, picture: Path) -> None:
-    """Draws the losses of a `log.csv`, of training and of held-out data, as PNG.
-
-    Raises:
-        OutputError: the picture cannot be written.
-    """
+    """Draws the losses of a `log.csv`, of training and of held-out data, as PNG."""
     rows = read_log(log)
     ends = {row["stage"]: int(row["update"]) for row in rows}
     with drawing(picture, 8, 4.5) as figure:

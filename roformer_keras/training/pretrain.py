@@ -190,12 +190,7 @@ class PretrainingRun(ResumableRun):
         return model
 
     def make_objective(self, length: int):
-        """The objective for rows of so many tokens.
-
-        Raises:
-            ConfigurationError: options are not those of the objective, or break their
-                rules.
-        """
+        """The objective for rows of so many tokens."""
         options = dict(self.settings.options)
         if self.teacher is not None:
             options["teacher"] = self.teacher
@@ -245,13 +240,7 @@ class PretrainingRun(ResumableRun):
         )
 
     def examples(self, objective, number: int, part: str = "train") -> EpochItems:
-        """The examples of a stage, tokenized if they are not yet.
-
-        Args:
-            objective: from `make_objective`.
-            number: int. Of the stage.
-            part: as in `read_corpus`.
-        """
+        """The examples of a stage, tokenized if they are not yet."""
         settings, stage = self.settings, self.settings.stages[number]
         metadata = settings.describe()
         kind = "packed" if settings.packed else stage.length

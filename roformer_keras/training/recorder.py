@@ -14,26 +14,6 @@ class Recorder(keras.callbacks.Callback):
     """Counts the updates of one stage, logs them, saves, and ends the stage.
 
     An epoch of Keras is an interval of the log here.
-
-    Args:
-        stage: int. Number of the stage.
-        before: int. Updates of the stages before it.
-        done: int. Updates of this stage in the saved state.
-        steps: int. Updates of this stage.
-        save_every: int, in updates; a multiple of an interval.
-        parts: int. Batches of an update.
-        loader: `Loader`.
-        log: `LogFile`.
-        events: `EventLog`, for the same figures.
-        evaluates: bool. Whether there are held-out data.
-        bar: tqdm bar of all updates.
-        save: a function, called with the progress when a state is due.
-
-    Attributes:
-        tokens: int. The tokens of all updates.
-
-    Raises:
-        ConfigurationError: from `fit`: the loss is not finite.
     """
 
     def __init__(

@@ -272,11 +272,7 @@ def _counts_of(task, learned):
 
 
 def write_baselines(preset: Path, learned: dict[str, dict]) -> None:
-    """Writes what baselines learned of the training data next to a model.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
+    """Writes what baselines learned of the training data next to a model."""
     with replacing(preset / PRESET_BASELINES, overwrite=True) as partial:
         partial.write_bytes(json_bytes(learned))
 
@@ -326,22 +322,7 @@ def report_on(
 
 
 def write_reports(folder: Path, metadata: dict, reports: dict[str, dict]) -> str:
-    """Writes figures as text, as JSON and as pictures.
-
-    Args:
-        folder: where to.
-        metadata: lines above the reports; `leaks` is a dict of the name of a split to
-            how many of its rows have a text that is also in the training data.
-        reports: dict of the name of a split to a result of `report_on`, or empty. The
-            last one is drawn: the model next to its baselines, and the confusion of
-            classes.
-
-    Returns:
-        The text.
-
-    Raises:
-        OutputError: one cannot be written.
-    """
+    """Writes figures as text, as JSON and as pictures."""
     text = format_page(metadata, reports)
     drawn = list(reports.values())[-1] if reports else {}
     if any(drawn.get("intervals", ())):

@@ -51,26 +51,7 @@ from roformer_keras.training.state import (
 
 
 class ResumableRun:
-    """A training in a folder.
-
-    Args:
-        settings: with `seed`, `free` and `describe` as `FinetuningSettings` has.
-        folder: path. If it holds this training, that is resumed.
-        callbacks: more callbacks for `model.fit`.
-        verbose: bool. Whether progress is shown.
-
-    Attributes:
-        start: dict. The progress of a training without a saved state.
-        leftovers: names of the files and folders of an earlier training to delete,
-            besides those of `training.folder`.
-        model: the result; `build` sets it.
-        trained: what is trained: `model`; or where several processes train together, a
-            twin of it that they share, from which it gets its values at the end.
-        distribution: of `keras.distribution`, where several processes train together.
-        progress: dict of JSON values. That of the saved state, or `start`.
-        has_state: bool. Whether there is a saved state.
-        log: `LogFile` with the rows up to the saved state.
-    """
+    """A training in a folder."""
 
     start: ClassVar[Mapping] = {}
     leftovers: Sequence[str] = ()
@@ -87,18 +68,7 @@ class ResumableRun:
         self.progress, self.has_state = dict(self.start), False
 
     def execute(self, overwrite: bool = False):
-        """Trains what is left, writes the results and returns the model.
-
-        Args:
-            overwrite: bool. Whether another training in the folder may be discarded,
-                once this one is found to be possible.
-
-        Raises:
-            ConfigurationError: a setting breaks its rule, or the loss is not finite.
-            SourceError: a file cannot be read, or is not what it should be.
-            OutputError: the folder holds another training, or cannot be written to;
-                what was saved before stays whole.
-        """
+        """Trains what is left, writes the results and returns the model."""
         with locked(self.folder):
             metadata = self.settings.describe()
             is_new = is_new_run(self.folder, metadata, overwrite, self.settings.free)
@@ -128,9 +98,6 @@ class ResumableRun:
         """Makes `model` and `trained`, and checks them against the data.
 
         Runs before anything in the folder is deleted, and raises what is wrong.
-
-        Args:
-            is_new: bool. Whether another training wrote the files in the folder.
         """
         raise NotImplementedError
 
@@ -149,11 +116,7 @@ class ResumableRun:
 
     @contextlib.contextmanager
     def together(self, alone: bool = False) -> Iterator[None]:
-        """Models are made for, and computed on, the devices of all processes.
-
-        Args:
-            alone: bool. True for those of this process.
-        """
+        """Models are made for, and computed on, the devices of all processes."""
         if self.distribution is None:
             yield
             return
@@ -165,11 +128,7 @@ class ResumableRun:
             keras.distribution.set_distribution(before)
 
     def twin(self, make: Callable[[], Any]) -> Any:
-        """The model to train: `model`, or a copy on the devices of all processes.
-
-        Args:
-            make: makes such a model.
-        """
+        """The model to train: `model`, or a copy on the devices of all processes."""
         if self.distribution is None:
             return self.model
         with self.together():
@@ -184,12 +143,7 @@ class ResumableRun:
         load_variables(self.folder / STATE, variables)
 
     def save(self, variables: Mapping[str, Sequence], **progress) -> None:
-        """Replaces the saved state.
-
-        Args:
-            variables: groups of Keras variables by name, see `state_variables`.
-            progress: JSON values, such as how many epochs are done.
-        """
+        """Replaces the saved state."""
         progress = {**progress, "log": self.log.size}
         save_state(self.folder / STATE, variables, progress)
         self.progress, self.has_state = progress, True
@@ -200,12 +154,7 @@ class ResumableRun:
 
 
 def check_loss(loss: float, when: str) -> None:
-    """Raises ConfigurationError unless a loss is finite.
-
-    Args:
-        loss: float.
-        when: str, such as `"in epoch 3"`.
-    """
+    """Raises ConfigurationError unless a loss is finite."""
     if not math.isfinite(loss):
         raise ConfigurationError(
             f"the loss must be finite, {when} it became {loss}: {DIVERGED}"

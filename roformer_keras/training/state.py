@@ -43,18 +43,7 @@ def state_variables(trainer: keras.Model, frozen: Sequence = ()) -> dict[str, li
 def save_state(
     path: Path, variables: Mapping[str, Sequence], metadata: Mapping
 ) -> None:
-    """Replaces a state, in one step.
-
-    Args:
-        path: of the file.
-        variables: groups of Keras variables by name.
-        metadata: JSON values by name, such as how many updates are done.
-
-    Raises:
-        ConfigurationError: a variable of the group `"model"` is not finite.
-        OutputError: the file cannot be written. The old state is still there, after
-            either error.
-    """
+    """Replaces a state, in one step."""
     arrays = {
         f"{group}/{number}": np.asarray(variable.numpy())
         for group, members in variables.items()
@@ -72,11 +61,7 @@ def save_state(
 
 
 def load_metadata(path: Path) -> dict:
-    """The metadata of a state, and under `"paths"` those of its variables by group.
-
-    Raises:
-        CheckpointError: the file is damaged.
-    """
+    """The metadata of a state, and under `"paths"` those of its variables by group."""
     with _open(path) as file:
         metadata = json.loads(file.metadata()["metadata"])
         if not isinstance(metadata["paths"], dict):
@@ -85,15 +70,7 @@ def load_metadata(path: Path) -> dict:
 
 
 def load_variables(path: Path, variables: Mapping[str, Sequence]) -> None:
-    """Assigns the values of a state to variables.
-
-    Args:
-        path: of the file.
-        variables: some or all of the groups that were saved.
-
-    Raises:
-        CheckpointError: the file is damaged, or holds other variables.
-    """
+    """Assigns the values of a state to variables."""
     paths = load_metadata(path)["paths"]
     with _open(path) as file:
         for group, members in variables.items():

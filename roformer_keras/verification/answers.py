@@ -91,12 +91,7 @@ def _sample(array, places):
 
 
 class LiveAnswers:
-    """Outputs of a running bert4keras, computed case by case.
-
-    Attributes:
-        metadata: dict, the content of a reference file, such as the cases.
-        name: str. How a report names the reference.
-    """
+    """Outputs of a running bert4keras, computed case by case."""
 
     def __init__(self, path, config, lengths, names, scratch):
         self._scratch, self._arrays = scratch, {}

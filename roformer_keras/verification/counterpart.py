@@ -35,17 +35,7 @@ _ATTENTION = {"encoder": "bidirectional", "lm": "causal", "unilm": "unilm"}
 
 
 def counterpart(source, kwargs, **options):
-    """Loads the model that bert4keras would build for the same source.
-
-    Args:
-        source: as `from_preset` takes it.
-        kwargs: keywords of `build_transformer_model`, as JSON; or `task`, the name of a
-            saved task.
-        options: more arguments of `from_preset`, such as `layer_norm_epsilon`.
-
-    Returns:
-        A model of this package; `outputs_by_role` names what it returns.
-    """
+    """Loads the model that bert4keras would build for the same source."""
     if "task" in kwargs:
         return _scores(source, kwargs["task"], options)
     application = kwargs.get("application", "encoder")
@@ -81,14 +71,7 @@ def _scores(source, name, options):
 
 
 def outputs_by_role(model, inputs, batch_size=4):
-    """Outputs of the model for NumPy inputs, as NumPy, under the reference's names.
-
-    Returns:
-        dict of `sequence`, `pooled`, `nsp` and `mlm`, of a task `tags`, `classes`, or
-        `starts` and `ends`, those that there are. As in bert4keras, next-sentence
-        probabilities take the place of the pooled output, and a head that of the
-        sequence.
-    """
+    """Outputs of the model for NumPy inputs, as NumPy, under the reference's names."""
     names = [name for name in model.input if name in inputs]
     count = len(inputs[names[0]])
     batches = []
