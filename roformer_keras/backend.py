@@ -61,7 +61,7 @@ class _Finder:
 
 @contextlib.contextmanager
 def starting(hidden: Iterable[str] = ()) -> Iterator[None]:
-    """While it lasts, an import of Keras is quiet, and names a backend that is missing."""
+    """Makes an import of Keras quiet, and names a backend that is missing."""
     is_active = any(isinstance(finder, _Finder) for finder in sys.meta_path)
     if "keras" in sys.modules or is_active:
         yield

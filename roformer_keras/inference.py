@@ -447,7 +447,7 @@ def known_sizes(model: keras.Model) -> list[Shape]:
 
 
 def for_any_shape(function: Any, model: keras.Model) -> Callable:
-    """A TensorFlow function of a batch, traced once for all shapes of a model's inputs."""
+    """A TensorFlow function of a batch, traced once for all shapes of inputs."""
     import tensorflow as tf
 
     sizes, traced = known_sizes(model), set()

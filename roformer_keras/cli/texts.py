@@ -59,7 +59,7 @@ def read_rows(
 def read_inputs(
     file: str | None, texts: Sequence[str] | None, encoding: str = "utf-8"
 ) -> list:
-    """Pairs of where a text comes from, and the row of it: of a file, or of `--text`."""
+    """Pairs of a place and a row of one text, from a file or from `--text`."""
     from roformer_keras.data.texts import as_texts
 
     check_one_input(file, texts, "a text file", "--text TEXT")

@@ -168,7 +168,7 @@ def prepare(
     ignore: Iterable[str] = (),
     **changes,
 ) -> Checkpoint:
-    """The checkpoint as a model class would hold it, with every tensor accounted for."""
+    """The checkpoint as a model class holds it; every tensor is accounted for."""
     model = model_of(checkpoint) if model is None else model
     is_saved = checkpoint.model == model
     base = "RoFormerBackbone" if checkpoint.is_task and is_saved else model

@@ -159,7 +159,7 @@ def _check_positions(tensor, label):
 
 
 def position_table(count: int, size: int) -> np.ndarray:
-    """Sines, then cosines, of positions: float32 `(count, size)`, as Transformers' is."""
+    """Sines, then cosines, of positions as in Transformers: float32 `(count, size)`."""
     powers = [np.power(10000, 2 * (j // 2) / size) for j in range(size)]
     angles = np.arange(count)[:, None] / np.array(powers)
     parts = [np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])]

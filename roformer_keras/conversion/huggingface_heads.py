@@ -49,7 +49,7 @@ _SUMMARIES = {
 def read_task(
     fields: Mapping, tensors: Mapping[str, Tensor], saved: Mapping[str, Any]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The head of a task that both sides have: its tensors by path, and what changes."""
+    """The tensors by path, and changed fields, of a head that both libraries have."""
     if saved["model"] != "RoFormerBackbone":
         return {}, {}
     for read in (_read_answerer, _read_chooser, _read_tagger, _read_classifier):

@@ -73,7 +73,7 @@ def _write(folder, items, dtype):
 
 
 class TokenizedCorpus:
-    """The items that `tokenize_corpus` has written; they are read when they are used."""
+    """The items that `tokenize_corpus` has written, which are read when used."""
 
     def __init__(self, folder: Path):
         record = json.loads((folder / _RECORD).read_bytes())

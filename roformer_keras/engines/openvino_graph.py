@@ -223,7 +223,7 @@ class OpenVINOGraph:
         return self.op.reshape(x, np.array([0, 0, width]), True)
 
     def rotated(self, x: Any, angles: tuple, dim: int) -> Any:
-        """Pairs of features (i, i + dim / 2) of `(rows, heads, length, dim)`, turned."""
+        """Rotates pairs of features (i, i + dim / 2): `(rows, heads, length, dim)`."""
         # In this form OpenVINO computes it as one operation.
         op, unit, last = self.op, np.array([1]), np.array([3])
         half, end = np.array([dim // 2]), np.array([2**31 - 1])

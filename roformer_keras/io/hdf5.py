@@ -131,7 +131,7 @@ def _lies_elsewhere(what):
 
 
 def hdf5_layers(blob: Blob, root) -> Iterator[tuple[str, Any, list[str]]]:
-    """The names of the layers of a model of Keras 2, their groups and weights' names."""
+    """Layers of a Keras 2 model: name, group and names of weights."""
     count = 0
     for layer in map(hdf5_text, root.attrs["layer_names"]):
         group = root[layer]

@@ -70,7 +70,7 @@ _BY_TOKEN = (WORD_EMBEDDINGS, OUTPUT_EMBEDDINGS, OUTPUT_BIAS)
 def opened_checkpoint(
     source: str | os.PathLike | Checkpoint, config: ConfigSource | None = None
 ) -> contextlib.AbstractContextManager[Checkpoint]:
-    """A context with the checkpoint of a source; one that is open is not opened again."""
+    """A context with the checkpoint of a source, which may be open already."""
     if isinstance(source, Checkpoint):
         return contextlib.nullcontext(source)
     return open_checkpoint(resolve(source), config)

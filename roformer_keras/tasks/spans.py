@@ -81,7 +81,7 @@ _LETTERS = {"S": "SBEIM", "B": "BISME", "I": "IMBES", "E": "EIMBS"}
 
 @functools.lru_cache(maxsize=4096)
 def _numbers_of_span(label: str, count: int, tags: tuple[str, ...]) -> list[int]:
-    """The numbers of the tags of a span of so many tokens, in the scheme of the tags."""
+    """The numbers of the tags of a span of `count` tokens."""
     if are_plain(tags):
         return [tags.index(label)] * count
     names = name_tags(tags)
