@@ -113,8 +113,9 @@ def test_keras_loads_our_files_and_we_load_its_own(model, source, options, tmp_p
             for folder in (tmp_path / "saved", made["preset"])
         )
         if part == "task.json":
-            # The default, of which a checkpoint of bert4keras says nothing.
+            # The defaults, of which a checkpoint of bert4keras says nothing.
             assert saved["config"].pop("output_activation") is None
+            assert saved["config"].pop("max_length", 512) == 512
         assert written == saved
 
 

@@ -309,21 +309,6 @@ with quirks.distributing_batches(whole), quirks.distributing_batches(whole):
     print(fits())
 print(fits())
 """
-CLIENT = """
-import socket
-import jax
-from roformer_keras import quirks
-
-with socket.socket() as free:
-    free.bind(("localhost", 0))
-    address = f"localhost:{free.getsockname()[1]}"
-jax.distributed.initialize(address, num_processes=1, process_id=0)
-client = quirks.jax_client()
-client.key_value_set("key", "value")
-print(client.blocking_key_value_get("key", 1000))
-values = [getattr(jax.distributed, name) for name in dir(jax.distributed)]
-print(any(value is client for value in values))
-"""
 
 
 def run(code, backend, **variables):
@@ -335,11 +320,6 @@ def run(code, backend, **variables):
 def test_jax_refuses_an_odd_last_batch():
     flags = "--xla_force_host_platform_device_count=4"
     assert run(ON_JAX, "jax", XLA_FLAGS=flags) == ["refused", "fits", "refused"]
-
-
-@pytest.mark.slow
-def test_jax_does_not_give_its_store():
-    assert run(CLIENT, "jax") == ["value", "False"]
 
 
 def test_tensorflow_does_not_tell_whether_it_computes_with_onednn():
@@ -393,7 +373,12 @@ def names_of_class(cls):
 @functools.cache
 def uses_of_class(cls):
     """Private names that the methods of one class use or define, of itself."""
-    tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(cls)))
+    try:
+        source = inspect.getsource(cls)
+    except OSError:
+        # A class that is made of a table.
+        return {name for name in vars(cls) if is_private(name)}
+    tree = ast.parse(inspect.cleandoc("\n" + source))
     used = {
         node.name for node in tree.body[0].body if isinstance(node, ast.FunctionDef)
     }
