@@ -1,7 +1,7 @@
 """Keras's habitual methods, without what makes them slow on TensorFlow."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -253,6 +253,12 @@ class MadeLayers:
             (layer, type(layer), settings(layer))
             for layer in quirks.nested_layers(model)
         ]
+
+    def remember(self, owner: keras.Layer, names: Iterable[str]) -> None:
+        """Takes the layers under these names as made: our own method changed them."""
+        for layer, _, made in self._layers:
+            if layer is owner:
+                made.update({name: getattr(owner, name, None) for name in names})
 
     def changed(self) -> Iterator[tuple[str, str]]:
         """Yields the path of a layer that computes something else, and its change."""

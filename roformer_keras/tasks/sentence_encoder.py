@@ -357,6 +357,8 @@ class RoFormerSentenceEncoder(TextTask):
             outputs = self.whitening(outputs)
         self.whitening_dim = dim
         self.vectors = keras.Model(self.backbone.input, outputs, name="vectors")
+        if self._made_layers:
+            self._made_layers.remember(self, ("vectors", "whitening"))
 
     # === Answering ===
 
