@@ -197,7 +197,9 @@ def _is_default(value, default):
 
 @functools.cache
 def _common_attributes():
-    return frozenset(vars(keras.layers.Layer(name="layer")))
+    # On TensorFlow, Keras's writer of SavedModels gives every layer the functions.
+    functions = {"train_function", "test_function", "predict_function"}
+    return functions | vars(keras.layers.Layer(name="layer")).keys()
 
 
 @functools.cache
