@@ -203,8 +203,9 @@ def keras2_habits() -> "contextlib.ExitStack":
     for name, module in modules.items():
         stack.callback(_put_module, name, sys.modules.get(name))
         _put_module(name, module)
-    if "tensorflow" in sys.modules:
-        tensorflow: Any = sys.modules["tensorflow"]
+    # None is put there where TensorFlow must not be imported.
+    tensorflow: Any = sys.modules.get("tensorflow")
+    if tensorflow is not None:
         stack.callback(setattr, tensorflow, "keras", tensorflow.keras)
         tensorflow.keras = modules[_TF_KERAS]
     return stack
