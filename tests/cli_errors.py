@@ -209,7 +209,7 @@ WITH_MODELS = [
     ),
     ("verify SMALL --reference gbk", 2, "gbk is not a whole reference file"),
     ("verify SMALL --python nowhere", 6, "cannot run nowhere: No such file"),
-    ("evaluate SMALL half.tsv --num-beams 4", 2, "is not the preset folder of a"),
+    ("evaluate SMALL half.tsv", 2, "must be a preset folder that a task was s"),
     ("evaluate CLASSES half.tsv", 2, "line 1 of half.tsv: a label must be a name"),
     (
         "evaluate CLASSES half.tsv --on-bad-row skip",
@@ -241,13 +241,6 @@ WITH_MODELS = [
         "finetune text-classification --train half.tsv -o run --source SMALL",
         2,
         "line 1 of half.tsv: a label must be a name",
-    ),
-    (
-        "finetune text-classification --train odd.tsv -o run --source SMALL "
-        "--coordinator localhost:1",
-        2,
-        "version 0.2 withdrew --coordinator: train in several processes by "
-        "distributed.train",
     ),
 ]
 # Files of the folder in which the commands run.

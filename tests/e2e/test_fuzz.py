@@ -108,7 +108,7 @@ def test_targets_without_keras_have_no_finding(tmp_path, capsys):
     """The weekly job fuzzes all targets."""
     made = [x for x, t in fuzz.TARGETS.items() if t.needs_keras or t.needs_made]
     names = [name for name in fuzz.TARGETS if name not in made]
-    assert len(names) > 20
+    assert len(names) >= 20
     options = ["--seconds", "10", "--seed", "1", "--findings", str(tmp_path)]
     code = fuzz.main([*names, *options])
     shown = capsys.readouterr().out

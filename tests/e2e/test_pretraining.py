@@ -226,6 +226,7 @@ def test_what_is_wrong_is_found_before_the_training(corpus, tmp_path):
     (tmp_path / "pairs.tsv").write_text("\n".join(lines), encoding="utf-8")
     settings = settings_of(tmp_path, "classification").to_dict()
     settings["data"][0]["holdout"] = 0
+    del settings["evaluation_batches"]
     with pytest.raises(ConfigurationError, match=r"label must be one of .* got '7'"):
         train(PretrainingSettings.from_dict(settings), run)
     assert not (run / "state.safetensors").exists()
