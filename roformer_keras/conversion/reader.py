@@ -77,17 +77,18 @@ def open_checkpoint(
     """Opens a source; its tensors can be read until the block ends."""
     with ExitStack() as stack:
         files = stack.enter_context(open_source(source))
-        given = None
+        vocabulary_file = None
         if vocabulary is not None:
-            given = _given_file("vocabulary", vocabulary)
-        if given is not None and files.format == "huggingface":
-            given_parts = {"vocabulary": given, "given_vocabulary": given}
-            files = dataclasses.replace(files, parts={**files.parts, **given_parts})
+            vocabulary_file = _given_file("vocabulary", vocabulary)
+        if vocabulary_file is not None and files.format == "huggingface":
+            names = ("vocabulary", "given_vocabulary")
+            parts = {**files.parts, **dict.fromkeys(names, vocabulary_file)}
+            files = dataclasses.replace(files, parts=parts)
         opened = _OPENERS[files.format](files, stack)
         config, bert_config = _find_config(files, opened, config)
         fields = {**opened.saved, **saved_tokenizer(files.parts), "config": config}
-        if given is not None:
-            fields["vocabulary"] = read_tokens(given)
+        if vocabulary_file is not None:
+            fields["vocabulary"] = read_tokens(vocabulary_file)
         if fields.get("vocabulary"):
             rows = fields["config"].vocabulary_size
             tokens = fitting_tokens(fields["vocabulary"], rows)
