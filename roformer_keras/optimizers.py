@@ -180,7 +180,7 @@ class _BertOptimizer(quirks.OptimizerSteps, keras.optimizers.Optimizer):
         return mean / (ops.sqrt(unbiased) + self.epsilon)
 
     def _move(self, variable, by):
-        """Subtracts from a variable, in the type of what is subtracted."""
+        """Subtracts `by` from a variable, in the type of `by`."""
         moved = ops.cast(variable, by.dtype) - by
         self.assign(variable, ops.cast(moved, variable.dtype))
 

@@ -113,7 +113,7 @@ class NodeTensors(_Layer):
         return _shapes(self.get_output_at(0))
 
     def add_weight(self, *args: Any, **options: Any) -> Any:
-        """As in Keras, also with the name first."""
+        """Adds a weight as Keras does; the name may come first."""
         if args and isinstance(args[0], str):
             options |= zip(_OLD_ORDER, args, strict=False)
             args = ()

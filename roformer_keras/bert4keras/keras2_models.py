@@ -411,7 +411,7 @@ _MODELS = {_Functional: Functional, keras.Sequential: Sequential}
 
 
 class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
-    """As in Keras, under any file name."""
+    """Keras's callback, which takes any file name here."""
 
     def __init__(self, filepath: Any, *args: Any, **options: Any):
         super().__init__("x.weights.h5", *args, **options)

@@ -361,7 +361,7 @@ def trainable_state(model) -> bool | dict:
     """The trainable state of a backbone or of a head, as its configuration stores it.
 
     Args:
-        model: a backbone, or a model on one, whose state is that of its other layers.
+        model: a backbone, or a model on one. Of a model, its other layers are meant.
 
     Returns:
         bool if it holds for the whole model, else a dict with the paths of `frozen`

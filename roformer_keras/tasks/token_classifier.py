@@ -131,7 +131,7 @@ class RoFormerTokenClassifier(SpanTask):
         return [TagAccuracy(name="accuracy")]
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """As in `TextTask`; the loss over batches is the mean of all tokens."""
+        """Compiles as `TextTask` does; the loss is the mean over all tokens."""
         super().compile(*args, **kwargs)
         # A mean over tokens, as that of the task is.
         if getattr(self.loss, "ignore_class", None) is not None:

@@ -68,7 +68,7 @@ class ResumableRun:
         self.progress, self.has_state = dict(self.start), False
 
     def execute(self, overwrite: bool = False):
-        """Trains what is left, writes the results and returns the model."""
+        """Trains the remaining steps, writes the results and returns the model."""
         with locked(self.folder):
             metadata = self.settings.describe()
             is_new = is_new_run(self.folder, metadata, overwrite, self.settings.free)

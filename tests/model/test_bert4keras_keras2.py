@@ -1,4 +1,4 @@
-"""What scripts of Keras 2 call of Keras itself; numbers are those of tf-keras 2.21."""
+"""Calls of Keras in scripts of Keras 2, compared with numbers of tf-keras 2.21."""
 
 import random
 

@@ -48,7 +48,7 @@ def texts():
 
 
 def outputs_and_gradients(layer, mask, shape, is_known=True):
-    """Of a mask whose sizes are known to the graph, or only its rank."""
+    """Masks of which the graph knows the sizes, or only the rank."""
     mask_shape = () if mask is None else mask.shape if is_known else [None] * mask.ndim
     signature = [tf.TensorSpec(shape, "float32"), tf.TensorSpec(mask_shape, "bool")]
 

@@ -1,4 +1,4 @@
-"""Each option changes what is written, or is refused, in every mode.
+"""In every mode, each option changes the output or is refused.
 
 The options are the fields of the dataclasses, so a new one needs a line here.
 """
