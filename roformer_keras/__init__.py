@@ -6,7 +6,7 @@ command line's `--help` do not wait for a backend. They are listed in `__init__.
 
 from typing import Any
 
-from roformer_keras.backend import lazy_names, prefer_installed
+from roformer_keras.base.backend import lazy_names, prefer_installed
 
 prefer_installed()
 
@@ -16,7 +16,7 @@ _load_name, __dir__, __all__ = lazy_names(__name__, __file__)
 def __getattr__(name: str) -> Any:
     """A public name, or the version, which takes milliseconds to look up."""
     if name == "__version__":
-        from roformer_keras.extras import installed_version
+        from roformer_keras.base.extras import installed_version
 
         return installed_version()
     return _load_name(name)

@@ -10,8 +10,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from roformer_keras.errors import refuse
-from roformer_keras.types import TensorLike
+from roformer_keras.base.errors import refuse
+from roformer_keras.base.types import TensorLike
 
 __all__ = [
     "CoSENT",

@@ -7,16 +7,16 @@ from typing import Any
 import keras
 from keras import ops
 
-from roformer_keras import quirks
-from roformer_keras.checks import (
+from roformer_keras.base import quirks
+from roformer_keras.base.checks import (
     check_choice,
     check_instance,
     check_integer,
     check_number,
 )
-from roformer_keras.errors import refuse
-from roformer_keras.schedules import PiecewiseLinear, UpdatesLinear
-from roformer_keras.types import TensorLike
+from roformer_keras.base.errors import refuse
+from roformer_keras.base.schedules import PiecewiseLinear, UpdatesLinear
+from roformer_keras.base.types import TensorLike
 
 __all__ = [
     "AdamW",

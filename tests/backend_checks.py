@@ -49,7 +49,7 @@ from roformer_keras import (
     RoFormerTokenClassifier,
     layers,
 )
-from roformer_keras.errors import BackendError
+from roformer_keras.base.errors import BackendError
 from roformer_keras.export.model import export_model
 from roformer_keras.export.runtime import ServedEncoder
 from roformer_keras.layers import (

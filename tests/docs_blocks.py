@@ -160,7 +160,7 @@ def state_of(model):
 
 def leave_out_xla(setattr=setattr):
     """TensorFlow makes graphs of what writes texts, which XLA compiles for long."""
-    from roformer_keras import compiled
+    from roformer_keras.base import compiled
 
     make = compiled._in_tensorflow
 

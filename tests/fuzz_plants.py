@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from roformer_keras.errors import CheckpointError
+from roformer_keras.base.errors import CheckpointError
 from tools.fuzz.formats import damage_files
 from tools.fuzz.target import Target, expect
 

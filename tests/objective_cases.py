@@ -18,7 +18,7 @@ import keras
 import numpy as np
 
 from roformer_keras import models
-from roformer_keras.config import RoFormerConfig, config_for_model
+from roformer_keras.base.config import RoFormerConfig, config_for_model
 from roformer_keras.objectives import OBJECTIVES
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 

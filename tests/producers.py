@@ -74,7 +74,7 @@ class LineJob(Producer):
 class RunFolder(Producer):
     """The folder of a training, with state, log and preset; see `training.folder`."""
 
-    lock = "roformer_keras.training.folder.locked"
+    lock = "roformer_keras.io.training_folder.locked"
     result, record = "preset/weights", "settings.json"
     data = "log.csv"
     count = None
@@ -83,8 +83,7 @@ class RunFolder(Producer):
         import keras
         import numpy as np
 
-        from roformer_keras.training.averaging import LastCheckpoints
-        from roformer_keras.training.folder import (
+        from roformer_keras.io.training_folder import (
             LOG,
             PRESET,
             STATE,
@@ -92,6 +91,7 @@ class RunFolder(Producer):
             locked,
             reset_run,
         )
+        from roformer_keras.training.averaging import LastCheckpoints
         from roformer_keras.training.log import LogFile
         from roformer_keras.training.state import (
             load_metadata,

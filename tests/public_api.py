@@ -35,8 +35,8 @@ from roformer_keras.generation.generate import Scored
 from roformer_keras.models.fill_mask import MaskCandidate
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.tasks import Relation, Span
+from roformer_keras.tasks.finetuned import FinetunedTask
 from roformer_keras.tasks.task import TextTask
-from roformer_keras.training.results import FinetunedTask
 from roformer_keras.verification.verify import Report
 
 TEXTS = ["今天天气不错", "你好"]

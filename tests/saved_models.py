@@ -200,7 +200,7 @@ def check(cell, path, expected):
 
     A reader may also refuse: "refused" is returned with its message.
     """
-    from roformer_keras.errors import RoFormerError
+    from roformer_keras.base.errors import RoFormerError
 
     name, _, format, reader = cell
     try:
@@ -389,8 +389,8 @@ def command_of(name, path):
 
 def answers_of(name, path):
     """The output of the command, without the name of the file; or its error."""
+    from roformer_keras.base.errors import SourceError
     from roformer_keras.cli import main
-    from roformer_keras.errors import SourceError
 
     before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(TEXTS[0].encode()))
     out, err = io.StringIO(), io.StringIO()
@@ -414,7 +414,7 @@ def answers_of(name, path):
 def answers_of_model(model):
     """The output of the command of `command_of` for a model."""
     from roformer_keras.models.embedding import embed
-    from roformer_keras.training.results import FinetunedTask
+    from roformer_keras.tasks.finetuned import FinetunedTask
 
     name = type(model).__name__
     if name in TASKS:
@@ -507,7 +507,7 @@ def wrong_cells(cells, folder):
 
 def _written(model, cell, place):
     """Path of a file, or None where there must be none; and what is wrong, or None."""
-    from roformer_keras.errors import RoFormerError
+    from roformer_keras.base.errors import RoFormerError
 
     refused = is_refused(*cell[:3])
     try:
@@ -541,7 +541,8 @@ def compute_plainly():
     """Has models compute operation by operation: no function is called often."""
     import keras
 
-    from roformer_keras import compiled, fast_model
+    from roformer_keras.base import compiled
+    from roformer_keras.inference import fast_model
 
     def as_it_is(_, function):
         def call(*arguments):

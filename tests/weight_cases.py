@@ -1,6 +1,6 @@
 """Configurations whose weight tables differ."""
 
-from roformer_keras.config import RoFormerConfig
+from roformer_keras.base.config import RoFormerConfig
 
 SIZES = {
     "vocabulary_size": 11,

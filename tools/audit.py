@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.io.atomic import replacing
 from tools.commands import Parser, command
 

@@ -22,7 +22,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 from tools import ROOT
 from tools.benchmarks import chinese
 from tools.benchmarks.figure_tables import TABLES

@@ -4,7 +4,7 @@ import argparse
 import functools
 import sys
 
-from roformer_keras.errors import RoFormerError
+from roformer_keras.base.errors import RoFormerError
 
 
 class Parser(argparse.ArgumentParser):

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 from tools.commands import Parser, command
 
 ROOT = Path(__file__).parents[1]
@@ -58,7 +58,7 @@ with tempfile.TemporaryDirectory() as folder:
 """
 _EXCEL = """
 import os, tempfile, openpyxl
-from roformer_keras.data.files import read_table
+from roformer_keras.tables.files import read_table
 with tempfile.TemporaryDirectory() as folder:
     path = os.path.join(folder, "x.xlsx")
     book = openpyxl.Workbook()

@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 
-from roformer_keras.errors import RoFormerError
+from roformer_keras.base.errors import RoFormerError
 from tools import ROOT
 
 # Lines of its standard error that are shown when a worker fails.

@@ -5,8 +5,8 @@ from typing import Any
 
 import keras
 
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.bert4keras.backend import search_layer
-from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks import adversarial
 
 

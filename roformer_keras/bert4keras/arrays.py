@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.errors import refuse
+from roformer_keras.base.errors import refuse
 
 
 def to_array(*args: Any) -> Any:

@@ -6,12 +6,12 @@ import keras as _keras3
 import numpy as np
 from keras import ops
 
-from roformer_keras import quirks
+from roformer_keras.base import quirks
+from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.bert4keras.keras2 import keras
 from roformer_keras.bert4keras.keras2_layers import join_masks
 from roformer_keras.bert4keras.keras2_models import model_of_loss
-from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.layers import (
     apply_rotary,
     erf_gelu,

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from roformer_keras.base.config import RoFormerConfig
 from roformer_keras.bert4keras.backend import K, find_activation, keras
 from roformer_keras.bert4keras.basic_layers import (
     Add,
@@ -24,7 +25,6 @@ from roformer_keras.bert4keras.embedding_layers import (
     SinusoidalPositionEmbedding,
 )
 from roformer_keras.bert4keras.transformer import Transformer
-from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.weights import (
     OUTPUT_BIAS,
     POSITION_EMBEDDINGS,

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
+from roformer_keras.base.errors import refuse
 from roformer_keras.bert4keras import backend as _backend
 from roformer_keras.bert4keras.keras2_layers import NodeTensors, join_masks
-from roformer_keras.errors import refuse
 from roformer_keras.layers import FeedForward as _FeedForward
 from roformer_keras.layers import LayerNorm, RMSNorm, RoPEAttention, apply_rotary
 

@@ -13,10 +13,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras import quirks
+from roformer_keras.base import quirks
+from roformer_keras.base.compiled import Compiled, WeightValues
 from roformer_keras.bert4keras import layers as own
-from roformer_keras.compiled import Compiled, WeightValues
-from roformer_keras.inference import fill_rows
+from roformer_keras.inference.compiled_forward import fill_rows
 
 # Keys are added in steps of this size, and prompts are padded to one.
 _STEP = 64

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras import quirks
+from roformer_keras.base import quirks
 
 # A mixin calls what a Keras layer has.
 if TYPE_CHECKING:

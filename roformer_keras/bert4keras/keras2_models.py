@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from roformer_keras import quirks
+from roformer_keras.base import quirks
+from roformer_keras.base.checks import check_choice
+from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.bert4keras import sequences, train_functions
 from roformer_keras.bert4keras.keras2_layers import NodeTensors, as_keras
-from roformer_keras.checks import check_choice
 from roformer_keras.data.adapters import SIGNATURES, call_without_wait
 from roformer_keras.data.generators import as_inputs
-from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import make_folder, replacing
 

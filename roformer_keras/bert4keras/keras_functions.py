@@ -15,9 +15,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras import quirks
+from roformer_keras.base import quirks
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.bert4keras.train_functions import function, gradients  # noqa: F401
-from roformer_keras.errors import ConfigurationError
 
 
 def _same(names, arguments, **defaults):

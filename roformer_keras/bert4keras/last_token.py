@@ -6,9 +6,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from roformer_keras.base.compiled import Compiled
 from roformer_keras.bert4keras.cached_steps import CachedSteps
 from roformer_keras.bert4keras.keras2_models import PREDICT, Model
-from roformer_keras.compiled import Compiled
 
 
 class LastToken(Model):

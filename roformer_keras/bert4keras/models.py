@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from roformer_keras.base.checks import check_file
+from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.bert4keras import layers as _layers
 from roformer_keras.bert4keras.backend import get_available_gpus, keras
 from roformer_keras.bert4keras.bert import (
@@ -19,8 +21,6 @@ from roformer_keras.bert4keras.bert import (
 from roformer_keras.bert4keras.keras2 import replace_names
 from roformer_keras.bert4keras.keras2_models import Model
 from roformer_keras.bert4keras.transformer import Transformer
-from roformer_keras.checks import check_file
-from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.models.initializers import weights_to_be_loaded
 
 __all__ = [

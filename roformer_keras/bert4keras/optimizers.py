@@ -23,12 +23,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras import quirks
-from roformer_keras.backend import name_error
-from roformer_keras.checks import check_integer, check_names, check_number
-from roformer_keras.errors import refuse
+from roformer_keras.base import quirks
+from roformer_keras.base.backend import name_error
+from roformer_keras.base.checks import check_integer, check_names, check_number
+from roformer_keras.base.errors import refuse
+from roformer_keras.base.types import TensorLike
 from roformer_keras.optimizers import PiecewiseLinear, dense_gradient, has_rows
-from roformer_keras.types import TensorLike
 
 # Classes are saved under this name, so that none is taken for one of Keras.
 register = keras.saving.register_keras_serializable("bert4keras")

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.backend import name_error
+from roformer_keras.base.backend import name_error
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.bert4keras.arrays import (  # noqa: F401
     sequence_padding,
     to_array,
@@ -37,7 +38,6 @@ from roformer_keras.bert4keras.text_functions import (  # noqa: F401
     text_segmentate,
     truncate_sequences,
 )
-from roformer_keras.errors import ConfigurationError
 
 is_py2 = False
 basestring = str

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.errors import ConfigurationError
-from roformer_keras.other_names import explain_withdrawn
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.other_names import explain_withdrawn
 
 
 def is_string(s: Any) -> bool:

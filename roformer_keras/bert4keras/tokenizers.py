@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from roformer_keras.base.checks import check_file
+from roformer_keras.base.errors import (
+    ConfigurationError,
+    SourceError,
+    VocabularyError,
+    refuse,
+)
 from roformer_keras.bert4keras.text_functions import (
     convert_to_unicode,
     is_string,
     lowercase_and_normalize,
     open,
     truncate_sequences,
-)
-from roformer_keras.checks import check_file
-from roformer_keras.errors import (
-    ConfigurationError,
-    SourceError,
-    VocabularyError,
-    refuse,
 )
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.vocabulary import MASK, PAD, UNK, read_vocabulary

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from roformer_keras.errors import ConfigurationError, refuse
+from roformer_keras.base.errors import ConfigurationError, refuse
 
 
 class Feed:

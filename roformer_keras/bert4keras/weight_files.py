@@ -18,11 +18,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras.base.checks import check_file
+from roformer_keras.base.errors import CheckpointError, SourceError, refuse
 from roformer_keras.bert4keras.block_layers import FeedForward, MultiHeadAttention
 from roformer_keras.bert4keras.structured_layers import EfficientGlobalPointer
-from roformer_keras.checks import check_file
 from roformer_keras.conversion.reader import opened_bundle
-from roformer_keras.errors import CheckpointError, SourceError, refuse
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.blob import Blob

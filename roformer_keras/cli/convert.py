@@ -49,9 +49,9 @@ def run(
             repeated.
         private: make a new repository private.
     """
+    from roformer_keras.base.errors import refuse
     from roformer_keras.conversion.convert import convert
     from roformer_keras.conversion.push import push_to_hub
-    from roformer_keras.errors import refuse
     from roformer_keras.hub.huggingface import PREFIX
 
     options: dict[str, Any] = {

@@ -1,8 +1,8 @@
 """`roformer-keras embed`."""
 
+from roformer_keras.base.types import EngineOrRay
 from roformer_keras.cli import layouts, verbs
 from roformer_keras.cli.texts import answer_lines, check_ending, read_rows
-from roformer_keras.types import EngineOrRay
 
 EXAMPLES = ("embed sentences.txt -o vectors.npy",)
 VERB = "roformer_keras.verbs.embed.Embed"
@@ -29,7 +29,7 @@ def run(file: str, *, output: str = "-", engine: EngineOrRay = "auto", **flags) 
     if command.runs_on_ray(file):
         return
     check_ending(output, *_ENDINGS)
-    from roformer_keras.data import vector_files
+    from roformer_keras.io import vector_files
 
     is_parquet = output.endswith(".parquet")
     # A vector a line, of a blank one too.

@@ -4,13 +4,13 @@ import contextlib
 from pathlib import Path
 from typing import Literal
 
+from roformer_keras.base.extras import require
+from roformer_keras.base.types import Engine
 from roformer_keras.cli import interrupts, layouts
 from roformer_keras.cli.paths import check_table
 from roformer_keras.cli.terminal import shows_progress, start_backend
 from roformer_keras.cli.texts import print_json
-from roformer_keras.extras import require
 from roformer_keras.io.atomic import check_target, replacing
-from roformer_keras.types import Engine
 
 FILES = ("file",)
 EXAMPLES = (
@@ -44,7 +44,7 @@ def run(
         output: folder for the report and its pictures.
         engine: what computes, as in `embed`.
     """
-    from roformer_keras.training.finetuning_settings import trained_settings
+    from roformer_keras.tasks.finetuning_settings import trained_settings
 
     require("an evaluation")
     if output is not None:
@@ -54,11 +54,8 @@ def run(
     if output is not None:
         check_target(Path(output), overwrite, folder="report.txt")
     start_backend()
-    from roformer_keras.training.results import (
-        format_page,
-        load_finetuned,
-        write_reports,
-    )
+    from roformer_keras.tasks.finetuned import load_finetuned
+    from roformer_keras.training.results import format_page, write_reports
 
     # An output that cannot be written is refused before the work.
     target: contextlib.AbstractContextManager = contextlib.nullcontext()

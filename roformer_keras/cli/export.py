@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Literal
 
+from roformer_keras.base.extras import require
 from roformer_keras.cli.terminal import remark, start_backend
 from roformer_keras.cli.texts import print_json, read_lines
-from roformer_keras.extras import require
 from roformer_keras.io.atomic import check_target
 from roformer_keras.io.export_file import check_options
 from roformer_keras.io.sources import EXPORT
@@ -108,7 +108,7 @@ def _show_generator(target, found, as_json):
 def _load(source, config, vocabulary):
     """A fine-tuned model, a `RoFormerSim`, or else the encoder."""
     from roformer_keras import tasks
-    from roformer_keras.verbs.sources import load_source
+    from roformer_keras.verbs.loading import load_source
 
     takes = (*tasks.__all__, "RoFormerSim")
     return load_source(source, takes, config=config, vocabulary=vocabulary).model

@@ -1,10 +1,10 @@
 """`roformer-keras fill-mask`."""
 
+from roformer_keras.base.errors import refuse
+from roformer_keras.base.types import EngineOrRay, FileEncoding
 from roformer_keras.cli import layouts, verbs
 from roformer_keras.cli.terminal import start_backend
 from roformer_keras.cli.texts import answer_lines, read_texts
-from roformer_keras.errors import refuse
-from roformer_keras.types import EngineOrRay, FileEncoding
 
 EXAMPLES = ("fill-mask 床前明[MASK]光", "fill-mask 太祖[MASK]位，大赦天下。 --top-k 3")
 VERB = "roformer_keras.verbs.fill_mask.FillMask"

@@ -3,14 +3,14 @@
 import sys
 from pathlib import Path
 
-from roformer_keras.checks import read_fields, read_toml
+from roformer_keras.base.checks import read_fields, read_toml
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.extras import require
 from roformer_keras.cli.flags import merge_flags
 from roformer_keras.cli.libraries import check_libraries
 from roformer_keras.cli.paths import check_table
 from roformer_keras.cli.terminal import remark, remark_source, shows_progress, training
-from roformer_keras.errors import ConfigurationError
-from roformer_keras.extras import require
-from roformer_keras.training.folder import is_new_run
+from roformer_keras.io.training_folder import is_new_run
 
 FILES = ("train", "valid", "test")
 EXAMPLES = (
@@ -20,7 +20,7 @@ EXAMPLES = (
     "finetune token-classification --train ner.bio --holdout 0.1 --crf --patience 2 "
     "-o ner",
 )
-SETTINGS = "roformer_keras.training.finetuning_settings.FinetuningSettings"
+SETTINGS = "roformer_keras.tasks.finetuning_settings.FinetuningSettings"
 
 
 def run(
@@ -134,7 +134,7 @@ def _train_each(runs, output, overwrite, quiet):
 
 def read_settings(task: str | None, config: str | None = None, flags=None):
     """`FinetuningSettings` of a file, changed by flags."""
-    from roformer_keras.training.finetuning_settings import FinetuningSettings
+    from roformer_keras.tasks.finetuning_settings import FinetuningSettings
 
     flags = flags or {}
     content = read_fields(FinetuningSettings, config) if config is not None else {}

@@ -18,12 +18,12 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from roformer_keras.checks import check_integer, check_number
+from roformer_keras.base.checks import check_integer, check_number
+from roformer_keras.base.errors import ConfigurationError, Hint
 from roformer_keras.cli.completion import (
     complete_released,
     complete_source,
 )
-from roformer_keras.errors import ConfigurationError, Hint
 
 # An integer of at least 1, with which arrays can be made.
 Count = typing.Annotated[

@@ -1,9 +1,9 @@
 """`roformer-keras generate`."""
 
+from roformer_keras.base.types import FileEncoding
 from roformer_keras.cli import layouts, verbs
 from roformer_keras.cli.terminal import print_stream, start_backend
 from roformer_keras.cli.texts import output_style, read_inputs
-from roformer_keras.types import FileEncoding
 
 EXAMPLES = (
     "generate --text 床前明月光，",

@@ -3,10 +3,10 @@
 import os
 import shutil
 
+from roformer_keras.base.errors import refuse
+from roformer_keras.base.types import Engine
 from roformer_keras.cli import layouts, verbs
 from roformer_keras.cli.texts import read_rows
-from roformer_keras.errors import refuse
-from roformer_keras.types import Engine
 
 EXAMPLES = ("index sentences.txt -o sentences.index",)
 VERB, FILES = "roformer_keras.verbs.embed.Embed", ("file",)
@@ -31,7 +31,7 @@ def run(
         output: folder of the index.
         engine: as in `embed`.
     """
-    from roformer_keras.data.vector_files import npy_bytes
+    from roformer_keras.io.vector_files import npy_bytes
     from roformer_keras.search.index import RECORD, VECTORS, write_record
 
     refuse(

@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
+from roformer_keras.base.errors import printable
+from roformer_keras.base.registry import TASKS
 from roformer_keras.cli.texts import print_json
-from roformer_keras.errors import printable
 from roformer_keras.hub.catalog import resolve
-from roformer_keras.registry import TASKS
 
 EXAMPLES = (
     "inspect roformer-char",

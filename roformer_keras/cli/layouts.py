@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from roformer_keras.types import (
+from roformer_keras.base.types import (
     Engine,
     EngineOrRay,
     FileEncoding,

@@ -26,15 +26,15 @@ import sys
 import warnings
 
 from roformer_keras import cli
-from roformer_keras.backend import UNUSED_BY_COMMANDS, starting
+from roformer_keras.base.backend import UNUSED_BY_COMMANDS, starting
+from roformer_keras.base.errors import OutputError, RoFormerError, printable
+from roformer_keras.base.extras import installed_version
+from roformer_keras.base.other_names import FLAGS, explain_withdrawn
 from roformer_keras.cli import interrupts
 from roformer_keras.cli.flags import add_flags, find_class, show_hint
 from roformer_keras.cli.libraries import check_libraries
 from roformer_keras.cli.paths import check_paths
 from roformer_keras.cli.terminal import remark_source
-from roformer_keras.errors import OutputError, RoFormerError, printable
-from roformer_keras.extras import installed_version
-from roformer_keras.other_names import FLAGS, explain_withdrawn
 
 # Characters at either end of a message, which may quote a file.
 _HALF_OF_ERROR = 2000
@@ -80,7 +80,7 @@ def main(arguments=None) -> int:
         arguments: words of the command, or None for those of the process.
 
     Returns:
-        int: 0 if it is done; `roformer_keras.errors` has the other codes.
+        int: 0 if it is done; `roformer_keras.base.errors` has the other codes.
 
     Example:
         >>> from roformer_keras.cli import main

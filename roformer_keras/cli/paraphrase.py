@@ -1,8 +1,8 @@
 """`roformer-keras paraphrase`."""
 
+from roformer_keras.base.types import FileEncoding
 from roformer_keras.cli import layouts, verbs
 from roformer_keras.cli.texts import output_style, read_inputs
-from roformer_keras.types import FileEncoding
 
 EXAMPLES = ("paraphrase --text 学习了又时常温习，不是很愉快吗？ --n 20 --k 5",)
 VERB = "roformer_keras.verbs.writing.Paraphrase"

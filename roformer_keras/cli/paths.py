@@ -4,10 +4,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from roformer_keras.errors import SourceError
+from roformer_keras.base.errors import SourceError
+from roformer_keras.base.registry import TASKS
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.sources import list_files
-from roformer_keras.registry import TASKS
 
 _SOURCES = ("source", "teacher")
 _PATTERN = frozenset("*?[")
@@ -52,7 +52,7 @@ def check_table(
 
     A large file takes longer than the backend. `read_table` has the same arguments.
     """
-    from roformer_keras.data.files import read_table
+    from roformer_keras.tables.files import read_table
 
     if path is None or settings is None or not is_small(path):
         return
@@ -69,8 +69,8 @@ def check_table(
 
 def check_texts(path: str, source: str, fields: Sequence[str], **layout: Any) -> None:
     """Reads a small file as `FinetunedTask.read_rows` does, for its errors alone."""
-    from roformer_keras.data.tables import LABEL
-    from roformer_keras.training.finetuning_settings import trained_settings
+    from roformer_keras.tables.memory import LABEL
+    from roformer_keras.tasks.finetuning_settings import trained_settings
 
     trained = trained_settings(source)
     # A `.txt` may lack what the files of the training have.

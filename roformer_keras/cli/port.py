@@ -5,9 +5,9 @@ import io
 import tokenize
 from pathlib import Path
 
-from roformer_keras.checks import check_file
+from roformer_keras.base.checks import check_file
+from roformer_keras.base.errors import SourceError
 from roformer_keras.cli.porting import port_notebook, port_script
-from roformer_keras.errors import SourceError
 from roformer_keras.io.atomic import replacing
 
 EXAMPLES = (

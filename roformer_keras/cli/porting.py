@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
-from roformer_keras.errors import BackendError, ConfigurationError, refuse
+from roformer_keras.base.errors import BackendError, ConfigurationError, refuse
 from roformer_keras.io.json_file import parse_json
 
 _ORIGINAL = "bert4keras"

@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Literal
 
-from roformer_keras.checks import from_fields, read_fields
+from roformer_keras.base.checks import from_fields, read_fields
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.extras import require
 from roformer_keras.cli.flags import Count, merge_flags
 from roformer_keras.cli.libraries import check_libraries
 from roformer_keras.cli.paths import is_small
 from roformer_keras.cli.terminal import shows_progress, training
-from roformer_keras.data.corpus import read_corpus
-from roformer_keras.errors import ConfigurationError
-from roformer_keras.extras import require
-from roformer_keras.training.folder import is_new_run
+from roformer_keras.io.training_folder import is_new_run
+from roformer_keras.tables.corpus import read_corpus
 
 FILES = ("files",)
 EXAMPLES = (

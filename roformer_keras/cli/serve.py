@@ -2,11 +2,11 @@
 
 import os
 
+from roformer_keras.base.errors import refuse
+from roformer_keras.base.extras import require
+from roformer_keras.base.types import Engine
 from roformer_keras.cli.flags import Count
 from roformer_keras.cli.terminal import remark, start_backend
-from roformer_keras.errors import refuse
-from roformer_keras.extras import require
-from roformer_keras.types import Engine
 
 EXAMPLES = (
     "serve roformer-sim-char",

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 
+from roformer_keras.base.errors import BackendError, ConfigurationError
 from roformer_keras.cli import interrupts
-from roformer_keras.errors import BackendError, ConfigurationError
 
 
 def remark(text: str) -> None:

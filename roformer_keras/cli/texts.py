@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from roformer_keras.data import files
-from roformer_keras.errors import ConfigurationError, SourceError, refuse
+from roformer_keras.base.errors import ConfigurationError, SourceError, refuse
+from roformer_keras.tables import files
 
 _TSV_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
@@ -38,7 +38,7 @@ def read_rows(
 
     Single texts are lines, unless the file is a table by its name or by the layout.
     """
-    from roformer_keras.data.texts import as_texts
+    from roformer_keras.tables.texts import as_texts
 
     fields, format = layout.get("fields", ()), layout.get("format")
     if len(fields) > count:
@@ -60,7 +60,7 @@ def read_inputs(
     file: str | None, texts: Sequence[str] | None, encoding: str = "utf-8"
 ) -> list:
     """Pairs of a place and a row of one text, from a file or from `--text`."""
-    from roformer_keras.data.texts import as_texts
+    from roformer_keras.tables.texts import as_texts
 
     check_one_input(file, texts, "a text file", "--text TEXT")
     if texts is None:

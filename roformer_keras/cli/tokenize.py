@@ -1,8 +1,8 @@
 """`roformer-keras tokenize`."""
 
+from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.cli.texts import json_line, read_texts
-from roformer_keras.errors import ConfigurationError, refuse
-from roformer_keras.verbs.sources import load_tokenizer
+from roformer_keras.verbs.loading import load_tokenizer
 
 EXAMPLES = ("tokenize 床前明月光", "tokenize --decode '101 102'")
 

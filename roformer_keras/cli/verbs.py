@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.cli import interrupts, layouts
 from roformer_keras.cli.flags import find_class
 from roformer_keras.cli.jobs import open_job
@@ -23,7 +24,6 @@ from roformer_keras.cli.texts import (
     check_inputs,
     output_style,
 )
-from roformer_keras.errors import ConfigurationError
 from roformer_keras.hub.catalog import checkpoint_files, resolve
 from roformer_keras.io.atomic import check_target
 from roformer_keras.io.journal import digest, fingerprints, run_metadata
@@ -103,7 +103,7 @@ class VerbCommand:
             convert, folder: as in `open_job`; `loaded` is an attribute then.
             endings: extensions that the output may have.
         """
-        from roformer_keras.progress import progress_bar
+        from roformer_keras.base.progress import progress_bar
 
         check_ending(self._output, *endings)
         style = style or output_style(self._output)

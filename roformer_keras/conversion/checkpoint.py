@@ -25,12 +25,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roformer_keras.checks import as_names
-from roformer_keras.config import (
+from roformer_keras.base.checks import as_names
+from roformer_keras.base.config import (
     MODEL_FIELDS,
     RoFormerConfig,
     config_for_model,
 )
+from roformer_keras.base.errors import CheckpointError, Hint, VocabularyError, refuse
 from roformer_keras.conversion.weights import (
     HEADS,
     OUTPUT_EMBEDDINGS,
@@ -43,7 +44,6 @@ from roformer_keras.conversion.weights import (
     task_rows,
     weight_table,
 )
-from roformer_keras.errors import CheckpointError, Hint, VocabularyError, refuse
 from roformer_keras.hub.catalog import CATALOG
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.vocabulary import check_tokens, resolve_level

@@ -12,8 +12,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from roformer_keras.checks import as_names, check_choice, check_path
-from roformer_keras.config import ConfigSource
+from roformer_keras.base.checks import as_names, check_choice, check_path
+from roformer_keras.base.config import ConfigSource
+from roformer_keras.base.errors import ConfigurationError, Hint, OutputError, refuse
+from roformer_keras.base.progress import progress_bar
 from roformer_keras.conversion.checkpoint import (
     Checkpoint,
     check_saved_tokenizer,
@@ -25,12 +27,10 @@ from roformer_keras.conversion.model_card import model_card
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import head_of, model_heads
 from roformer_keras.conversion.writer import FORMATS
-from roformer_keras.errors import ConfigurationError, Hint, OutputError, refuse
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.hub.huggingface import PREFIX
 from roformer_keras.io.atomic import PARTIAL_PREFIX, check_name, replacing
 from roformer_keras.io.sources import HUGGINGFACE_PATHS, PRESET_PATHS, SENTENCE_FOLDERS
-from roformer_keras.progress import progress_bar
 
 # First match wins: "x.weights.h5" is not "x.h5".
 _SUFFIXES = {
@@ -91,7 +91,7 @@ def convert(
         The path of the result.
 
     Raises:
-        RoFormerError: what each step raises; see `roformer_keras.errors`.
+        RoFormerError: what each step raises; see `roformer_keras.base.errors`.
 
     Example:
         >>> path = roformer_keras.convert("roformer-char", "poems", verbose=0)

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.checks import check_integer
+from roformer_keras.base.checks import check_integer
+from roformer_keras.base.errors import CheckpointError, SourceError, errors_at, refuse
 from roformer_keras.conversion.found import Found
 from roformer_keras.conversion.huggingface_config import (
     MAX_POSITIONS,
@@ -32,7 +33,6 @@ from roformer_keras.conversion.weights import (
     PYTORCH_DECODER_BIAS,
     task_rows,
 )
-from roformer_keras.errors import CheckpointError, SourceError, errors_at, refuse
 from roformer_keras.io.archive import looks_like_zip
 from roformer_keras.io.blob import HDF5_MAGIC, HEAD_SIZE, Blob
 from roformer_keras.io.hdf5 import hdf5_datasets, open_hdf5

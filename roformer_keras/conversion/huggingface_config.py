@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from roformer_keras.config import RoFormerConfig
+from roformer_keras.base.config import RoFormerConfig
+from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.huggingface_heads import (
     ACTIVATIONS,
@@ -13,7 +14,6 @@ from roformer_keras.conversion.huggingface_heads import (
     write_task,
 )
 from roformer_keras.conversion.weights import PYTORCH_DECODER
-from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.vocabulary import CLS, MASK, PAD, SEP, UNK, vocabulary_level
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from roformer_keras.base.errors import Hint, refuse
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.weights import task_rows
-from roformer_keras.errors import Hint, refuse
 from roformer_keras.io.tensor import Tensor
 
 # Names of activations there -> here, where both are the same function.

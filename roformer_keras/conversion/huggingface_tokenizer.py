@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from roformer_keras.base.errors import Hint, VocabularyError
 from roformer_keras.conversion.huggingface_config import check_values, pair_template
-from roformer_keras.errors import Hint, VocabularyError
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json
 from roformer_keras.io.vocabulary import (

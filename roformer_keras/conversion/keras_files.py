@@ -4,7 +4,16 @@ import math
 from contextlib import ExitStack
 from operator import attrgetter
 
-from roformer_keras.config import MODEL_FIELDS, RoFormerConfig
+from roformer_keras.base.config import MODEL_FIELDS, RoFormerConfig
+from roformer_keras.base.errors import (
+    CheckpointError,
+    ConfigurationError,
+    VocabularyError,
+    errors_at,
+    refuse,
+)
+from roformer_keras.base.other_names import explain_withdrawn
+from roformer_keras.base.registry import task_of
 from roformer_keras.conversion.checkpoint import KerasFile
 from roformer_keras.conversion.found import Found
 from roformer_keras.conversion.tokenizer_files import checked_tokenizer_fields
@@ -13,19 +22,10 @@ from roformer_keras.conversion.weights import (
     KERAS_MLM,
     is_training_state,
 )
-from roformer_keras.errors import (
-    CheckpointError,
-    ConfigurationError,
-    VocabularyError,
-    errors_at,
-    refuse,
-)
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.hdf5 import hdf5_datasets, open_hdf5
 from roformer_keras.io.json_file import read_json
 from roformer_keras.io.tensor import Tensor
-from roformer_keras.other_names import explain_withdrawn
-from roformer_keras.registry import task_of
 
 
 def _by_dataset(format, tensors, **options):

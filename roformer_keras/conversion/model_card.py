@@ -1,8 +1,8 @@
 """The README.md of a model on the Hugging Face Hub: what it is, and how to load it."""
 
-from roformer_keras.config import RoFormerConfig
+from roformer_keras.base.config import RoFormerConfig
+from roformer_keras.base.registry import task_of
 from roformer_keras.conversion.checkpoint import Checkpoint
-from roformer_keras.registry import task_of
 
 _LIBRARIES = {
     "huggingface": "transformers",

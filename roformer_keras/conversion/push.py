@@ -3,10 +3,10 @@
 import os
 from typing import Any
 
-from roformer_keras.checks import check_choice
+from roformer_keras.base.checks import check_choice
+from roformer_keras.base.errors import refuse
+from roformer_keras.base.extras import import_extra
 from roformer_keras.conversion.convert import FOLDERS, open_prepared, save
-from roformer_keras.errors import refuse
-from roformer_keras.extras import import_extra
 from roformer_keras.hub.huggingface import check_repository, upload
 from roformer_keras.io.archive import scratch_folder
 

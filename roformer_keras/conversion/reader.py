@@ -13,11 +13,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from roformer_keras.config import (
+from roformer_keras.base.config import (
     MODEL_FIELDS,
     ConfigSource,
     RoFormerConfig,
     config_for_model,
+)
+from roformer_keras.base.errors import (
+    CheckpointError,
+    ConfigurationError,
+    Hint,
+    VocabularyError,
+    errors_at,
+    refuse,
 )
 from roformer_keras.conversion.checkpoint import Checkpoint, model_of
 from roformer_keras.conversion.found import Found
@@ -43,14 +51,6 @@ from roformer_keras.conversion.weights import (
     TASK_PREFIX,
     is_training_state,
     weight_table,
-)
-from roformer_keras.errors import (
-    CheckpointError,
-    ConfigurationError,
-    Hint,
-    VocabularyError,
-    errors_at,
-    refuse,
 )
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.hdf5 import (

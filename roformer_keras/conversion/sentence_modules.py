@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from roformer_keras.checks import check_integer
-from roformer_keras.config import RoFormerConfig
-from roformer_keras.conversion.checkpoint import Checkpoint
-from roformer_keras.conversion.huggingface_config import MAX_POSITIONS, check_values
-from roformer_keras.errors import (
+from roformer_keras.base.checks import check_integer
+from roformer_keras.base.config import RoFormerConfig
+from roformer_keras.base.errors import (
     CheckpointError,
     ConfigurationError,
     Hint,
     SourceError,
     refuse,
 )
+from roformer_keras.conversion.checkpoint import Checkpoint
+from roformer_keras.conversion.huggingface_config import MAX_POSITIONS, check_values
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json
 from roformer_keras.io.sources import SENTENCE_PARTS

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from roformer_keras.errors import refuse
+from roformer_keras.base.errors import refuse
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json
 from roformer_keras.io.vocabulary import read_vocabulary

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from roformer_keras.config import MODEL_FIELDS, RoFormerConfig
+from roformer_keras.base.config import MODEL_FIELDS, RoFormerConfig
 
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 SEGMENT_EMBEDDINGS = "bert/embeddings/token_type_embeddings"

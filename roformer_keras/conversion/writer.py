@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from roformer_keras.config import BERT_CONFIG_OPTIONS
+from roformer_keras.base.config import BERT_CONFIG_OPTIONS
+from roformer_keras.base.errors import CheckpointError, ConfigurationError, refuse
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.huggingface import POSITIONS, position_table
 from roformer_keras.conversion.huggingface_config import (
@@ -36,7 +37,6 @@ from roformer_keras.conversion.weights import (
     PYTORCH_DECODER_BIAS,
     Weight,
 )
-from roformer_keras.errors import CheckpointError, ConfigurationError, refuse
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import PARTIAL_PREFIX, make_folder, replacing
 from roformer_keras.io.json_file import json_bytes

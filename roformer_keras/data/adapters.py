@@ -14,14 +14,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from roformer_keras import quirks
+from roformer_keras.base import quirks
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.data.generators import (
     DataAdapter,
     as_batches,
     signature_of,
     without_tuning,
 )
-from roformer_keras.errors import ConfigurationError
 
 # None where Keras has other names: data goes to it as it is, and waits.
 _KERAS = quirks.data_adapters()

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
-from roformer_keras.checks import check_integer
-from roformer_keras.data.examples import sorted_batches
+from roformer_keras.base.checks import check_integer
+from roformer_keras.data.loader import sorted_batches
 
 
 class TextBatches(keras.utils.PyDataset):

@@ -6,10 +6,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.data.adapters import is_adapter
 from roformer_keras.data.batches import MappedDataset, NumberedBatches, TextBatches
-from roformer_keras.data.texts import as_texts, is_loader
-from roformer_keras.errors import ConfigurationError, refuse
+from roformer_keras.tables.texts import as_texts, is_loader
 
 
 def check_container(

@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from roformer_keras import quirks
+from roformer_keras.base import quirks
 
 # None where Keras has other names: data goes to it as it is, and waits.
 _KERAS = quirks.data_adapters()

@@ -10,6 +10,11 @@ import numpy as np
 # Batches that wait: enough to bridge a slow one, few enough to keep small.
 _DEPTH = 4
 
+# Batches whose rows are sorted by length together, and how far from its place a row may
+# be found, as a share of its length and two tokens more: enough for little padding,
+# while the rows of a small set too meet others in each epoch.
+_WINDOW, _JITTER = 64, 0.05
+
 
 def items_of(objective, rows: int) -> int:
     """Number of items in a batch of so many rows; one at least."""
@@ -80,3 +85,21 @@ class Loader:
                 number += 1
         except BaseException as error:
             self._ready.put(error)
+
+
+def sorted_batches(
+    lengths: np.ndarray, size: int, random: np.random.Generator
+) -> list[np.ndarray]:
+    """Batches of row numbers of similar length, each row once, in random order.
+
+    The rows are shuffled. Then each 64 batches of them are sorted by length, but for a
+    twentieth of it, and cut into batches; and the batches are shuffled.
+    """
+    rows, batches = random.permutation(len(lengths)), []
+    shifts = random.uniform(-1, 1, len(lengths)) * (2 + _JITTER * lengths)
+    keys = lengths + shifts
+    for start in range(0, len(rows), size * _WINDOW):
+        window = rows[start : start + size * _WINDOW]
+        window = window[np.argsort(keys[window], kind="stable")]
+        batches += [window[n : n + size] for n in range(0, len(window), size)]
+    return [batches[number] for number in random.permutation(len(batches))]

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from roformer_keras.errors import ConfigurationError
-from roformer_keras.extras import import_extra
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.extras import import_extra
+from roformer_keras.base.processes import available_cores, restored_handlers
 from roformer_keras.io.atomic import one_line
-from roformer_keras.processes import available_cores, restored_handlers
 
 # Each backend takes all cores in every worker unless one of these says otherwise.
 _THREADS = (

@@ -4,11 +4,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from roformer_keras.checks import check_choice, check_integer, check_number
+from roformer_keras.base.checks import check_choice, check_integer, check_number
+from roformer_keras.base.errors import refuse
+from roformer_keras.base.extras import import_extra
 from roformer_keras.distributed.cluster import check_resources, worker_resources
 from roformer_keras.distributed.worker import ON_BAD_ROW, Worker
-from roformer_keras.errors import refuse
-from roformer_keras.extras import import_extra
 from roformer_keras.verbs.embed import Embed, Similarity
 from roformer_keras.verbs.fill_mask import FillMask
 from roformer_keras.verbs.predict import Predict

@@ -10,21 +10,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from roformer_keras.checks import Settings, choice, integer, number
-from roformer_keras.data.files import name_places, read_texts
-from roformer_keras.distributed.cluster import ray_of
-from roformer_keras.distributed.dataset import map_texts
-from roformer_keras.distributed.worker import ERROR, ON_BAD_ROW
-from roformer_keras.errors import (
+from roformer_keras.base.checks import Settings, choice, integer, number
+from roformer_keras.base.errors import (
     OutputError,
     ProcessError,
     RoFormerError,
     SourceError,
     refuse,
 )
-from roformer_keras.extras import import_extra
+from roformer_keras.base.extras import import_extra
+from roformer_keras.distributed.cluster import ray_of
+from roformer_keras.distributed.dataset import map_texts
+from roformer_keras.distributed.worker import ERROR, ON_BAD_ROW
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import replacing
+from roformer_keras.tables.files import name_places, read_texts
 from roformer_keras.verbs.verb import Verb
 from roformer_keras.verbs.writing import WritingVerb
 

@@ -7,12 +7,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from roformer_keras.checks import check_integer
+from roformer_keras.base.checks import check_integer
+from roformer_keras.base.errors import ProcessError, RoFormerError
+from roformer_keras.base.extras import import_extra
 from roformer_keras.data.adapters import WHOLE_BATCHES
 from roformer_keras.distributed.cluster import check_resources
-from roformer_keras.errors import ProcessError, RoFormerError
-from roformer_keras.extras import import_extra
-from roformer_keras.training.finetuning_settings import FinetuningSettings
+from roformer_keras.tasks.finetuning_settings import FinetuningSettings
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 
 

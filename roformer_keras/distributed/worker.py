@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from roformer_keras.checks import check_choice
-from roformer_keras.errors import ConfigurationError, Hint
-from roformer_keras.extras import import_extra
+from roformer_keras.base.checks import check_choice
+from roformer_keras.base.errors import ConfigurationError, Hint
+from roformer_keras.base.extras import import_extra
 from roformer_keras.verbs.verb import Verb
 
 # The column that says why a row has no answer; null where it has one.

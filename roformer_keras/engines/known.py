@@ -8,8 +8,9 @@ from typing import Any
 
 import keras
 
-from roformer_keras import layers, quirks
-from roformer_keras.errors import ConfigurationError, Hint, RoFormerError
+from roformer_keras import layers
+from roformer_keras.base import quirks
+from roformer_keras.base.errors import ConfigurationError, Hint, RoFormerError
 from roformer_keras.layers.masks import PaddingMask
 from roformer_keras.layers.norms import activation_from_name
 from roformer_keras.layers.projection import Dense, Projection

@@ -11,7 +11,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras import layers, quirks
+from roformer_keras import layers
+from roformer_keras.base import quirks
+from roformer_keras.base.errors import CheckpointError, ConfigurationError
 from roformer_keras.engines.known import (
     ADD,
     WAY_OUT,
@@ -23,7 +25,6 @@ from roformer_keras.engines.known import (
     takes_mask_of_inputs,
     unknown_layer,
 )
-from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.layers.masks import PaddingMask
 from roformer_keras.layers.projection import Dense, Projection
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from roformer_keras.errors import refuse
-from roformer_keras.extras import import_extra
+from roformer_keras.base.errors import refuse
+from roformer_keras.base.extras import import_extra
 
 # In earlier opsets ONNX Runtime does not multiply with the integers of a table, and its
 # floats are made in each step. The second is the version of the format of the file.

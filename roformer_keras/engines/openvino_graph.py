@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from roformer_keras.base.extras import import_extra
 from roformer_keras.engines.weight_file import WeightFile
-from roformer_keras.extras import import_extra
 
 
 def _operation(name):

@@ -6,9 +6,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from roformer_keras.base.extras import import_extra
+from roformer_keras.base.processes import (
+    available_cores,
+    has_amx,
+    refuse_forked_process,
+)
 from roformer_keras.engines.weight_file import WeightFile
-from roformer_keras.extras import import_extra
-from roformer_keras.processes import available_cores, has_amx, refuse_forked_process
 
 
 class Program(Protocol):

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.checks import check_flag, check_path
+from roformer_keras.base.checks import check_flag, check_path
+from roformer_keras.base.errors import ConfigurationError, OutputError
+from roformer_keras.base.extras import import_extra
 from roformer_keras.engines.network import write_model
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
-from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.export.model import check_backend, served_model
-from roformer_keras.extras import import_extra
 from roformer_keras.generation.engines import SUFFIX
 from roformer_keras.generation.options import Prompt
 from roformer_keras.generation.served import FIELD, ServedGenerator
@@ -46,7 +46,7 @@ def check_generator_export(format: str, calibration_texts: Any = ()) -> None:
         >>> export.check_generator_export("saved_model")
         Traceback (most recent call last):
         ...
-        roformer_keras.errors.ConfigurationError: a model that writes is exported ...
+        roformer_keras...ConfigurationError: a model that writes is exported ...
     """
     check_options(format, False, calibration_texts, generator=True)
     check_backend(format)

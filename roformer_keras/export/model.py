@@ -10,22 +10,32 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from roformer_keras.checks import check_choice, check_flag, check_instance, check_path
-from roformer_keras.data.rows import padded
+from roformer_keras.base.checks import (
+    check_choice,
+    check_flag,
+    check_instance,
+    check_path,
+)
+from roformer_keras.base.errors import (
+    BackendError,
+    ConfigurationError,
+    Hint,
+    OutputError,
+)
+from roformer_keras.base.extras import import_extra
 from roformer_keras.engines.known import check_model
 from roformer_keras.engines.network import write_model
 from roformer_keras.engines.onnx_graph import OnnxGraph
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
-from roformer_keras.errors import BackendError, ConfigurationError, Hint, OutputError
 from roformer_keras.export.runtime import FORMATS, MAX_LENGTH, load_exported
-from roformer_keras.extras import import_extra
-from roformer_keras.inference import run_model
+from roformer_keras.inference.compiled_forward import run_model
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.export_file import check_options
 from roformer_keras.io.json_file import json_bytes
 from roformer_keras.io.sources import EXPORT
 from roformer_keras.models import RoFormerSim
 from roformer_keras.tasks.multiple_choice import RoFormerMultipleChoice
+from roformer_keras.text.rows import padded
 
 # Largest difference to Keras in float32, as a share of the largest output (at least 1).
 _TOLERANCE = 1e-4
@@ -146,7 +156,7 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
         >>> export.check_export("saved_model", int8=True, calibration_texts=())
         Traceback (most recent call last):
         ...
-        roformer_keras.errors.ConfigurationError: int8 is for the formats ...
+        roformer_keras.base.errors.ConfigurationError: int8 is for the formats ...
     """
     check_choice("format", format, FORMATS)
     check_flag("int8", int8)

@@ -7,18 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from roformer_keras.checks import (
+from roformer_keras.base.checks import (
     check_choice,
     check_flag,
     check_integer,
     check_path,
     takes_other_names,
 )
-from roformer_keras.data.rows import TOKENS_PER_BATCH
-from roformer_keras.data.vectors import embed_rows
+from roformer_keras.base.errors import ConfigurationError, Hint, errors_at, refuse
+from roformer_keras.base.extras import import_extra
+from roformer_keras.base.processes import refuse_forked_process
 from roformer_keras.engines.programs import OpenVINOProgram
-from roformer_keras.errors import ConfigurationError, Hint, errors_at, refuse
-from roformer_keras.extras import import_extra
 from roformer_keras.io.export_file import (
     check_types,
     has_export,
@@ -27,8 +26,9 @@ from roformer_keras.io.export_file import (
     readable_network,
 )
 from roformer_keras.io.sources import EXPORT
-from roformer_keras.processes import refuse_forked_process
+from roformer_keras.text.rows import TOKENS_PER_BATCH
 from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.text.vectors import embed_rows
 
 _FIRST_ONNXRUNTIME = 1, 24, 1
 # Tokens of a text, for models without a limit.

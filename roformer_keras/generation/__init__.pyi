@@ -1,5 +1,7 @@
 """The public names, and where each of them is."""
 
+from .beam_search import decode as decode
+from .beam_search import stream as stream
 from .cached import CachedDecoder as CachedDecoder
 from .decoder import DecoderModel as DecoderModel
 from .options import GeneratedText as GeneratedText
@@ -9,6 +11,4 @@ from .options import RowState as RowState
 from .options import SamplingOptions as SamplingOptions
 from .options import SearchOptions as SearchOptions
 from .recurrent import RecurrentDecoder as RecurrentDecoder
-from .search import decode as decode
-from .search import stream as stream
 from .served import ServedGenerator as ServedGenerator

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.compiled import Compiled, runs_on_cpu
+from roformer_keras.base.compiled import Compiled, runs_on_cpu
 from roformer_keras.generation.buckets import (
     ROWS,
     pad_rows,

@@ -4,12 +4,12 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from roformer_keras.checks import check_choice
+from roformer_keras.base.checks import check_choice
+from roformer_keras.base.types import ENGINES
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.engines.programs import OpenVINOProgram
 from roformer_keras.engines.weight_file import WeightFile
 from roformer_keras.generation.stateful import Reading, StatefulDecoder
-from roformer_keras.types import ENGINES
 
 _LOGGER = logging.getLogger(__name__)
 # The format of exported generators, and the ending of their networks' files.
@@ -30,7 +30,7 @@ def make_decoder(
 def kept_decoder(model: Any, engine: Any = None) -> Any:
     """The decoder of a model, kept as long as the model computes with the same."""
     # With Keras, which the functions of this module do without.
-    from roformer_keras.inference import inference_of
+    from roformer_keras.inference.compiled_forward import inference_of
 
     def compile_networks(name, is_bfloat16):
         _LOGGER.info(f"compiling for the engine {name!r}")

@@ -12,8 +12,12 @@ from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
-from roformer_keras.checks import check_integer, is_integer
-from roformer_keras.errors import ConfigurationError, refuse
+from roformer_keras.base.checks import check_integer, is_integer
+from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.progress import progress_bar
+from roformer_keras.base.types import Engine
+from roformer_keras.generation.beam_search import decode
+from roformer_keras.generation.beam_search import stream as stream_ids
 from roformer_keras.generation.options import GenerationConfig, Prompt
 from roformer_keras.generation.prompts import (
     LENGTHS,
@@ -22,10 +26,6 @@ from roformer_keras.generation.prompts import (
     as_rows,
     generation_config,
 )
-from roformer_keras.generation.search import decode
-from roformer_keras.generation.search import stream as stream_ids
-from roformer_keras.progress import progress_bar
-from roformer_keras.types import Engine
 
 _LOGGER = logging.getLogger(__name__)
 # Tokens after which nothing changes how the text before them is spaced.

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from roformer_keras.checks import Only, Settings, choice, integer, number
-from roformer_keras.errors import refuse
+from roformer_keras.base.checks import Only, Settings, choice, integer, number
+from roformer_keras.base.errors import refuse
 
 METHODS = ("sample", "greedy", "beam")
 # Beyond it a text would take days, or more memory than any machine has.

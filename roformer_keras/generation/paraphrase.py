@@ -6,8 +6,9 @@ from typing import Any, overload
 
 import numpy as np
 
-from roformer_keras.checks import check_integer, check_names, is_integer
-from roformer_keras.errors import ConfigurationError, refuse
+from roformer_keras.base.checks import check_integer, check_names, is_integer
+from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.types import Engine, Verbose
 from roformer_keras.generation.generate import Scored, decode_prompts
 from roformer_keras.generation.options import MAX_TEXTS, SamplingOptions
 from roformer_keras.generation.prompts import (
@@ -16,7 +17,6 @@ from roformer_keras.generation.prompts import (
     as_rows,
     generation_config,
 )
-from roformer_keras.types import Engine, Verbose
 
 # Texts that are encoded between two calls of `on_step`.
 _COMPARED_TOGETHER = 4

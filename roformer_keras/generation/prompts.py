@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from roformer_keras.checks import check_integer, check_iterable, is_integer
-from roformer_keras.errors import ConfigurationError, VocabularyError, refuse
+from roformer_keras.base.checks import check_integer, check_iterable, is_integer
+from roformer_keras.base.errors import ConfigurationError, VocabularyError, refuse
 from roformer_keras.generation.options import MAX_TOKENS, GenerationConfig, Prompt
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 

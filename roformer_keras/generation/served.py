@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from roformer_keras.checks import (
+from roformer_keras.base.checks import (
     check_choice,
     check_flag,
     check_instance,
@@ -15,14 +15,16 @@ from roformer_keras.checks import (
     check_path,
     takes_other_names,
 )
-from roformer_keras.engines.programs import OpenVINOProgram
-from roformer_keras.errors import (
+from roformer_keras.base.errors import (
     ConfigurationError,
     Hint,
     SourceError,
     errors_at,
     refuse,
 )
+from roformer_keras.base.other_names import explain_withdrawn
+from roformer_keras.base.types import ENGINES, Engine
+from roformer_keras.engines.programs import OpenVINOProgram
 from roformer_keras.generation import generate as writing
 from roformer_keras.generation import paraphrase as paraphrasing
 from roformer_keras.generation.engines import FORMAT, SUFFIX
@@ -36,9 +38,7 @@ from roformer_keras.io.export_file import (
     readable_network,
 )
 from roformer_keras.io.sources import EXPORT
-from roformer_keras.other_names import explain_withdrawn
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import ENGINES, Engine
 
 # The field of the metadata that only an export which writes has.
 FIELD = "generator"
@@ -136,8 +136,8 @@ class ServedGenerator:
         Raises:
             ConfigurationError: the export is of a model without vectors.
         """
-        from roformer_keras.data.rows import TOKENS_PER_BATCH
-        from roformer_keras.data.vectors import embed_rows
+        from roformer_keras.text.rows import TOKENS_PER_BATCH
+        from roformer_keras.text.vectors import embed_rows
 
         self._check_engine(engine)
         paraphrasing.check_vectors(self)

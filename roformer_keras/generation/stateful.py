@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.checks import Settings, choice, integer
+from roformer_keras.base.checks import Settings, choice, integer
+from roformer_keras.base.types import TensorLike
 from roformer_keras.engines.programs import Program
 from roformer_keras.generation.buckets import ROWS, padded_origins, round_up_to_bucket
 from roformer_keras.generation.choosing import check_finite, choose_next
 from roformer_keras.generation.options import Prompt, RowState
-from roformer_keras.types import TensorLike
 
 # Added to the score of a key that is hidden.
 _HIDDEN = -1e9

@@ -8,8 +8,8 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from roformer_keras.checks import check_instance, check_path
-from roformer_keras.errors import SourceError, refuse
+from roformer_keras.base.checks import check_instance, check_path
+from roformer_keras.base.errors import SourceError, refuse
 from roformer_keras.hub.huggingface import PREFIX, fetch
 from roformer_keras.io.sources import list_files
 

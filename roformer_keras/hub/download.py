@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from roformer_keras.errors import (
+from roformer_keras.base.errors import (
     CheckpointError,
     DownloadError,
     OutputError,
@@ -20,6 +20,7 @@ from roformer_keras.errors import (
     SourceError,
     refuse,
 )
+from roformer_keras.base.progress import progress_bar
 from roformer_keras.hub.catalog import (
     checkpoints_folder,
     download_url,
@@ -36,7 +37,6 @@ from roformer_keras.io.journal import (
     write_record,
 )
 from roformer_keras.io.sources import verify_archive
-from roformer_keras.progress import progress_bar
 
 _CHUNK = 2**16
 # What is on this machine cannot be replaced on the way.

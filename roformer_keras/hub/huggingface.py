@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from roformer_keras.checks import check_instance
-from roformer_keras.errors import (
+from roformer_keras.base.checks import check_instance
+from roformer_keras.base.errors import (
     DownloadError,
     OutputError,
     RoFormerError,
     SourceError,
     printable,
 )
-from roformer_keras.extras import import_extra
+from roformer_keras.base.extras import import_extra
 from roformer_keras.io.sources import (
     HUGGINGFACE_PARTS,
     HUGGINGFACE_PATHS,

@@ -17,7 +17,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from roformer_keras.errors import CheckpointError, RoFormerError, SourceError, refuse
+from roformer_keras.base.errors import (
+    CheckpointError,
+    RoFormerError,
+    SourceError,
+    refuse,
+)
 from roformer_keras.io.blob import CHUNK, HEAD_SIZE, MAX_NAME, Blob
 
 # An archive beyond any of these is treated as an attack. The largest released zip holds

@@ -12,8 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from roformer_keras.checks import check_path
-from roformer_keras.errors import Hint, OutputError, RoFormerError, printable, refuse
+from roformer_keras.base.checks import check_path
+from roformer_keras.base.errors import (
+    Hint,
+    OutputError,
+    RoFormerError,
+    printable,
+    refuse,
+)
 
 _IS_WINDOWS = os.name == "nt"
 # Seconds after which what another machine was writing is taken for left behind.

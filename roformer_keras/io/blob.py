@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from roformer_keras.checks import check_file
-from roformer_keras.errors import SourceError, refuse
+from roformer_keras.base.checks import check_file
+from roformer_keras.base.errors import SourceError, refuse
 
 CHUNK = 2**20
 # Bytes that are enough to recognize a format.

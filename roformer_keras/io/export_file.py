@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from roformer_keras.checks import check_file, check_integer
-from roformer_keras.errors import (
+from roformer_keras.base.checks import check_file, check_integer
+from roformer_keras.base.errors import (
     ConfigurationError,
     Hint,
     RoFormerError,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from roformer_keras.errors import CheckpointError, RoFormerError, refuse
+from roformer_keras.base.errors import CheckpointError, RoFormerError, refuse
 from roformer_keras.io.archive import MAX_RATIO, RATIO_EXEMPT_SIZE
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.tensor import Tensor, numpy_dtype

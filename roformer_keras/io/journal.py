@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from roformer_keras.checks import check_file, is_integer
-from roformer_keras.errors import Hint, OutputError, SourceError, refuse
+from roformer_keras.base.checks import check_file, is_integer
+from roformer_keras.base.errors import Hint, OutputError, SourceError, refuse
 from roformer_keras.io.atomic import one_line, output_errors, replacing, sync_entry
 
 # Seconds in which the holder of a lock may be just releasing it.

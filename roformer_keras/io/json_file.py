@@ -8,7 +8,7 @@ import json
 import math
 from typing import Any
 
-from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
+from roformer_keras.base.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.io.blob import Blob
 
 # Deeper values end Python's own functions, such as `repr`, by a RecursionError.

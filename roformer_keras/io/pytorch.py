@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from roformer_keras.errors import CheckpointError, refuse
+from roformer_keras.base.errors import CheckpointError, refuse
 from roformer_keras.io.archive import ZipTree, looks_like_zip
 from roformer_keras.io.blob import HEAD_SIZE, MAX_NAME, Blob
 from roformer_keras.io.safetensors_file import as_file

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from roformer_keras.errors import CheckpointError, SourceError, refuse
+from roformer_keras.base.errors import CheckpointError, SourceError, refuse
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.blob import MAX_SMALL, Blob
 from roformer_keras.io.tensor import Tensor, check_names

@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from roformer_keras.checks import check_file
-from roformer_keras.errors import RoFormerError, SourceError, refuse
+from roformer_keras.base.checks import check_file
+from roformer_keras.base.errors import RoFormerError, SourceError, refuse
 from roformer_keras.io.archive import ZipTree, is_zip, looks_like_zip
 from roformer_keras.io.blob import HDF5_MAGIC, HEAD_SIZE, Blob, unreadable
 

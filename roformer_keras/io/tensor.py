@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roformer_keras.errors import CheckpointError, refuse
+from roformer_keras.base.errors import CheckpointError, refuse
 from roformer_keras.io.blob import MAX_NAME
 
 # The largest released checkpoint has 600, of which two thirds are the optimizer's.

@@ -35,7 +35,7 @@ from typing import IO, NamedTuple
 import google_crc32c
 import numpy as np
 
-from roformer_keras.errors import CheckpointError, refuse
+from roformer_keras.base.errors import CheckpointError, refuse
 from roformer_keras.io.object_graph import parse_object_graph
 from roformer_keras.io.protobuf import Malformed, read_message, read_varint
 from roformer_keras.io.tensor import check_names, numpy_dtype

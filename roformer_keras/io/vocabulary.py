@@ -4,7 +4,7 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 
-from roformer_keras.errors import ConfigurationError, VocabularyError, refuse
+from roformer_keras.base.errors import ConfigurationError, VocabularyError, refuse
 
 # Beyond all vocabularies of models, and all words that are their tokens.
 _MAX_TOKENS, _MAX_LENGTH = 2**20, 1000

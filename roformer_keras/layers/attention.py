@@ -6,13 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError, refuse
+from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.types import Shape, TensorLike
 from roformer_keras.layers import long_attention
 from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.layers.long_attention import may_be_long
 from roformer_keras.layers.position import apply_rotary, check_layout, rotary_table
 from roformer_keras.layers.projection import Projection
-from roformer_keras.types import Shape, TensorLike
 
 
 class ProjectedAttention(ConfiguredLayer):

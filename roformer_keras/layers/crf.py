@@ -12,9 +12,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.errors import refuse
+from roformer_keras.base.errors import refuse
+from roformer_keras.base.types import Shape, TensorLike
 from roformer_keras.layers.configured import ConfiguredLayer
-from roformer_keras.types import Shape, TensorLike
 
 _NO_TAG = -1
 

@@ -13,8 +13,8 @@ import math
 
 import keras
 
-from roformer_keras import quirks
-from roformer_keras.compiled import runs_on_cpu
+from roformer_keras.base import quirks
+from roformer_keras.base.compiled import runs_on_cpu
 from roformer_keras.layers.long_attention import predicting
 
 _is_fused = contextvars.ContextVar("is_fused", default=False)

@@ -6,10 +6,10 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from roformer_keras.errors import refuse
+from roformer_keras.base.errors import refuse
+from roformer_keras.base.types import Shape, TensorLike
 from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.layers.norms import LayerNorm, activation_from_name
-from roformer_keras.types import Shape, TensorLike
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

@@ -13,11 +13,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.checks import check_choice, check_integer, is_integer
-from roformer_keras.config import PERFORMERS
-from roformer_keras.errors import ConfigurationError, refuse
+from roformer_keras.base.checks import check_choice, check_integer, is_integer
+from roformer_keras.base.config import PERFORMERS
+from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.types import TensorLike
 from roformer_keras.layers.attention import ProjectedAttention
-from roformer_keras.types import TensorLike
 
 KINDS = ("linear", "cosine", *PERFORMERS)
 _DEFAULT_FEATURES = 256

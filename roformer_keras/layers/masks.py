@@ -9,9 +9,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from roformer_keras.errors import refuse
+from roformer_keras.base.errors import refuse
+from roformer_keras.base.types import TensorLike
 from roformer_keras.layers.configured import ConfiguredLayer
-from roformer_keras.types import TensorLike
 
 
 def is_token(token_ids):

@@ -7,7 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError, refuse
+from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.types import Shape, TensorLike
 from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.layers.fused import (
     computes_gelu,
@@ -15,7 +16,6 @@ from roformer_keras.layers.fused import (
     gelu_with_gradient,
     is_fused,
 )
-from roformer_keras.types import Shape, TensorLike
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

@@ -7,9 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError, refuse
+from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.types import TensorLike
 from roformer_keras.layers.configured import ConfiguredLayer
-from roformer_keras.types import TensorLike
 
 _LAYOUTS = ("interleaved", "half_split")
 # Features that one pair swap takes: as many as a head has.

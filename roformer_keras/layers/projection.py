@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from roformer_keras import quirks
+from roformer_keras.base import quirks
 
 _FACTORS = ("lora_kernel_a", "lora_kernel_b")
 

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from roformer_keras import quirks
+from roformer_keras.base import quirks
 
 
 def recomputed(function, layer, arguments):

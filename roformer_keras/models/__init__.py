@@ -1,6 +1,6 @@
 """Functional Keras models: the encoder, and what stands on it."""
 
-from roformer_keras.fast_model import FastModel
+from roformer_keras.inference.fast_model import FastModel
 from roformer_keras.models.backbone import RoFormerBackbone
 from roformer_keras.models.language_models import (
     RoFormerCausalLM,

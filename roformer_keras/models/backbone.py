@@ -6,10 +6,11 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from roformer_keras.config import PERFORMERS, RoFormerConfig, config_from
+from roformer_keras.base.config import PERFORMERS, RoFormerConfig, config_from
+from roformer_keras.base.errors import Hint, refuse
+from roformer_keras.base.types import TensorLike
 from roformer_keras.engines.known import check_methods
-from roformer_keras.errors import Hint, refuse
-from roformer_keras.fast_model import (
+from roformer_keras.inference.fast_model import (
     FastModel,
     refuse_changed,
     refuse_quantized,
@@ -31,7 +32,6 @@ from roformer_keras.models.initializers import embedding_initializer, initialize
 from roformer_keras.models.lora import set_trainable_state, trainable_state
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.preset_files import take_tokenizer
-from roformer_keras.types import TensorLike
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from roformer_keras.data.cosines import unit_rows
-from roformer_keras.data.rows import TOKENS_PER_BATCH
-from roformer_keras.data.vectors import embed_rows
-from roformer_keras.errors import refuse
-from roformer_keras.inference import run_model
+from roformer_keras.base.errors import refuse
+from roformer_keras.base.types import Engine, Texts, Verbose
+from roformer_keras.inference.compiled_forward import run_model
+from roformer_keras.search.cosines import unit_rows
 from roformer_keras.text.matching import check_match
-from roformer_keras.types import Engine, Texts, Verbose
+from roformer_keras.text.rows import TOKENS_PER_BATCH
+from roformer_keras.text.vectors import embed_rows
 
 
 def embed(

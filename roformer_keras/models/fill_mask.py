@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 
-from roformer_keras.checks import check_integer, check_iterable
-from roformer_keras.data.rows import TOKENS_PER_BATCH, by_length, padded
-from roformer_keras.errors import refuse
-from roformer_keras.inference import run_model
+from roformer_keras.base.checks import check_integer, check_iterable
+from roformer_keras.base.errors import refuse
+from roformer_keras.base.types import Engine
+from roformer_keras.inference.compiled_forward import run_model
 from roformer_keras.text.matching import check_match
-from roformer_keras.types import Engine
+from roformer_keras.text.rows import TOKENS_PER_BATCH, by_length, padded
 
 
 @dataclass(frozen=True)

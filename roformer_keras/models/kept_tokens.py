@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from roformer_keras.checks import check_iterable, is_integer
-from roformer_keras.errors import ConfigurationError, refuse
+from roformer_keras.base.checks import check_iterable, is_integer
+from roformer_keras.base.errors import ConfigurationError, refuse
 
 
 class KeptTokens:

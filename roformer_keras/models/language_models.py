@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import keras
 import numpy as np
 
-from roformer_keras.checks import check_integer, takes_other_names
-from roformer_keras.config import MODEL_FIELDS, RoFormerConfig
-from roformer_keras.data.cosines import pair_cosines
-from roformer_keras.data.rows import TOKENS_PER_BATCH
+from roformer_keras.base.checks import check_integer, takes_other_names
+from roformer_keras.base.config import MODEL_FIELDS, RoFormerConfig
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.types import Engine, TensorLike, Texts, Verbose
 from roformer_keras.engines.known import check_methods
 from roformer_keras.engines.network import write_language_model
-from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation import generate as writing
 from roformer_keras.generation import paraphrase as paraphrasing
 from roformer_keras.generation.cached import CachedDecoder
@@ -30,8 +29,9 @@ from roformer_keras.models.objective_data import ObjectiveReader
 from roformer_keras.models.paths import stored_name
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.optimizers import make_optimizer
+from roformer_keras.search.cosines import pair_cosines
 from roformer_keras.search.rerank import rerank
-from roformer_keras.types import Engine, TensorLike, Texts, Verbose
+from roformer_keras.text.rows import TOKENS_PER_BATCH
 
 # Methods that compute a step of a text with Keras.
 _METHODS_OF_STEPS = (

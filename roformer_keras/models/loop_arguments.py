@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 import keras
 
-from roformer_keras.checks import (
+from roformer_keras.base.checks import (
     check_flag,
     check_instance,
     check_integer,
     check_names,
     is_integer,
 )
-from roformer_keras.errors import ConfigurationError, refuse
+from roformer_keras.base.errors import ConfigurationError, refuse
 
 _Method = TypeVar("_Method", bound=Callable)
 # Keras chooses a function for these names by the shapes of labels and outputs.

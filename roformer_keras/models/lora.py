@@ -23,16 +23,21 @@ from typing import Any
 import keras
 import numpy as np
 
-from roformer_keras import quirks
-from roformer_keras.checks import (
+from roformer_keras.base import quirks
+from roformer_keras.base.checks import (
     as_names,
     check_instance,
     check_integer,
     check_number,
     check_path,
 )
-from roformer_keras.errors import CheckpointError, ConfigurationError, errors_at, refuse
-from roformer_keras.fast_model import refuse_quantized
+from roformer_keras.base.errors import (
+    CheckpointError,
+    ConfigurationError,
+    errors_at,
+    refuse,
+)
+from roformer_keras.inference.fast_model import refuse_quantized
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.blob import Blob, unreadable
 from roformer_keras.io.json_file import parse_json

@@ -9,16 +9,16 @@ from typing import Any, Self
 
 import keras
 
-from roformer_keras.checks import check_instance, check_integer, check_names
+from roformer_keras.base.checks import check_instance, check_integer, check_names
+from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.data.batches import NumberedBatches
 from roformer_keras.data.datasets import check_container, labelled_texts, texts_of
-from roformer_keras.data.examples import EpochItems, ItemList
 from roformer_keras.data.loader import batch_maker, items_of
-from roformer_keras.data.rows import draw_validation
-from roformer_keras.data.texts import as_texts
-from roformer_keras.errors import ConfigurationError, refuse
 from roformer_keras.models.text_data import TextReader
 from roformer_keras.objectives import OBJECTIVES
+from roformer_keras.tables.texts import as_texts
+from roformer_keras.text.examples import EpochItems, ItemList
+from roformer_keras.text.rows import draw_validation
 
 
 @dataclasses.dataclass(frozen=True)

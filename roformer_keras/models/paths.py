@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import keras
 
-from roformer_keras import quirks
+from roformer_keras.base import quirks
 
 
 def weights_by_path(model: keras.Layer) -> dict[str, keras.Variable]:

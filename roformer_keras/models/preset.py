@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import keras
 import numpy as np
 
-from roformer_keras.checks import check_path
-from roformer_keras.config import ConfigSource
+from roformer_keras.base.checks import check_path
+from roformer_keras.base.config import ConfigSource
+from roformer_keras.base.errors import ConfigurationError, VocabularyError
+from roformer_keras.base.other_names import explain_withdrawn
+from roformer_keras.base.processes import refuse_forked_process
+from roformer_keras.base.types import Texts
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.weights import model_heads, weight_table
 from roformer_keras.data.batches import MappedDataset, TextBatches
 from roformer_keras.data.datasets import check_container, is_ready
-from roformer_keras.errors import ConfigurationError, VocabularyError
-from roformer_keras.fast_model import FastModel, MadeLayers
+from roformer_keras.inference.fast_model import FastModel, MadeLayers
 from roformer_keras.models import lora
 from roformer_keras.models.loop_arguments import checks_arguments
 from roformer_keras.models.paths import is_stored, stored_name
@@ -30,11 +33,8 @@ from roformer_keras.models.preset_files import (
 )
 from roformer_keras.models.text_data import TextData, TextReader
 from roformer_keras.models.training_loop import ForModel, choose_blocks, with_order
-from roformer_keras.other_names import explain_withdrawn
-from roformer_keras.processes import refuse_forked_process
 from roformer_keras.text.matching import check_ids, check_vocabulary
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import Texts
 
 if TYPE_CHECKING:
     from roformer_keras.models.backbone import RoFormerBackbone

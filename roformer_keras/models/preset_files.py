@@ -10,9 +10,10 @@ from typing import Any
 
 import keras
 
-from roformer_keras import quirks
-from roformer_keras.checks import check_instance, check_names
-from roformer_keras.config import ConfigSource, RoFormerConfig
+from roformer_keras.base import quirks
+from roformer_keras.base.checks import check_instance, check_names
+from roformer_keras.base.config import ConfigSource, RoFormerConfig
+from roformer_keras.base.errors import ConfigurationError, errors_at, refuse
 from roformer_keras.conversion.checkpoint import (
     Checkpoint,
     weights_to_read,
@@ -28,9 +29,12 @@ from roformer_keras.conversion.weights import (
     model_heads,
     weight_table,
 )
-from roformer_keras.errors import ConfigurationError, errors_at, refuse
-from roformer_keras.fast_model import refuse_changed, refuse_quantized, remember_layers
 from roformer_keras.hub.catalog import resolve
+from roformer_keras.inference.fast_model import (
+    refuse_changed,
+    refuse_quantized,
+    remember_layers,
+)
 from roformer_keras.io.hdf5 import hdf5_errors
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.models.initializers import weights_to_be_loaded

@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 
-from roformer_keras.checks import check_integer
+from roformer_keras.base.checks import check_integer
+from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.data.adapters import refuse_strategy
 from roformer_keras.data.batches import MappedDataset, NumberedBatches, TextBatches
 from roformer_keras.data.datasets import check_container, is_ready, labelled_texts
-from roformer_keras.data.rows import draw_validation
-from roformer_keras.data.tables import is_table
-from roformer_keras.data.texts import refuse_loader
-from roformer_keras.errors import ConfigurationError, refuse
+from roformer_keras.tables.memory import is_table
+from roformer_keras.tables.texts import refuse_loader
+from roformer_keras.text.rows import draw_validation
 
 
 @dataclasses.dataclass(frozen=True)

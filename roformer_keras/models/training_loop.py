@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from roformer_keras import quirks
+from roformer_keras.base import quirks
 from roformer_keras.layers import RoPEAttention
 from roformer_keras.layers.long_attention import is_long
 

@@ -8,10 +8,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.checks import check_integer
-from roformer_keras.data.encoders import Item
-from roformer_keras.errors import ConfigurationError, refuse
-from roformer_keras.fast_model import FastModel
+from roformer_keras.base.checks import check_integer
+from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.inference.fast_model import FastModel
+from roformer_keras.text.encoders import Item
 from roformer_keras.text.matching import check_match
 
 # [PAD], [UNK], [CLS], [SEP], [MASK], [unused1], and the two marks of released ones.

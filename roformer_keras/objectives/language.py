@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from roformer_keras.checks import check_number
-from roformer_keras.data.encoders import DocumentEncoder
-from roformer_keras.errors import refuse
+from roformer_keras.base.checks import check_number
+from roformer_keras.base.errors import refuse
 from roformer_keras.objectives.base import (
     Replacement,
     Rows,
@@ -15,6 +14,7 @@ from roformer_keras.objectives.base import (
     token_accuracy,
     token_loss,
 )
+from roformer_keras.text.encoders import DocumentEncoder
 
 
 class _Documents:

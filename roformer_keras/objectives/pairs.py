@@ -5,9 +5,8 @@ import numpy as np
 from keras import ops
 
 from roformer_keras import losses
-from roformer_keras.checks import check_number
-from roformer_keras.data.encoders import PairEncoder
-from roformer_keras.errors import refuse
+from roformer_keras.base.checks import check_number
+from roformer_keras.base.errors import refuse
 from roformer_keras.layers.pairs import PairCosines, PairFeatures
 from roformer_keras.objectives.base import (
     Replacement,
@@ -19,6 +18,7 @@ from roformer_keras.objectives.base import (
     token_accuracy,
     token_loss,
 )
+from roformer_keras.text.encoders import PairEncoder
 from roformer_keras.text.matching import check_match
 
 

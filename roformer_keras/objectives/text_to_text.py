@@ -1,7 +1,6 @@
 """The second text of a pair is written from the first, by a model of one stack."""
 
-from roformer_keras.data.encoders import PairEncoder
-from roformer_keras.errors import refuse
+from roformer_keras.base.errors import refuse
 from roformer_keras.objectives.base import (
     Rows,
     check_model,
@@ -11,6 +10,7 @@ from roformer_keras.objectives.base import (
     token_accuracy,
     token_loss,
 )
+from roformer_keras.text.encoders import PairEncoder
 
 
 class UniLM:

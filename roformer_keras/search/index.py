@@ -14,11 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roformer_keras.checks import check_file, check_integer, check_path
-from roformer_keras.data.files import read_table
-from roformer_keras.data.texts import as_texts, check_list
-from roformer_keras.data.vector_files import npy_bytes
-from roformer_keras.errors import (
+from roformer_keras.base.checks import check_file, check_integer, check_path
+from roformer_keras.base.errors import (
     CheckpointError,
     ConfigurationError,
     SourceError,
@@ -29,12 +26,15 @@ from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import one_line, replacing
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import json_bytes, read_json
+from roformer_keras.io.vector_files import npy_bytes
 from roformer_keras.search.neighbours import (
     Neighbours,
     nearest_of_unit,
     unit_vectors,
     vector_lengths,
 )
+from roformer_keras.tables.files import read_table
+from roformer_keras.tables.texts import as_texts, check_list
 
 VECTORS, TEXTS, RECORD = "vectors.npy", "texts.jsonl", "index.json"
 # What a model is known by: its vectors of these texts. They are the same in another

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roformer_keras.checks import check_integer, check_number
-from roformer_keras.errors import ConfigurationError, refuse
-from roformer_keras.extras import import_extra, is_installed
+from roformer_keras.base.checks import check_integer, check_number
+from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.extras import import_extra, is_installed
 
 # Cosines that NumPy computes at a time, 16 MiB of them; vectors of a corpus that are
 # divided by their lengths at a time; and rows of a block of pairs.

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.checks import check_integer
-from roformer_keras.data.cosines import pair_cosines
-from roformer_keras.data.texts import check_list
-from roformer_keras.errors import ConfigurationError, refuse
+from roformer_keras.base.checks import check_integer
+from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.search.cosines import pair_cosines
+from roformer_keras.tables.texts import check_list
 
 
 def rerank(

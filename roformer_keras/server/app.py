@@ -25,10 +25,10 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
-from roformer_keras.data.cosines import unit_rows
-from roformer_keras.errors import RoFormerError
-from roformer_keras.extras import installed_version
-from roformer_keras.other_names import explain_withdrawn
+from roformer_keras.base.errors import RoFormerError
+from roformer_keras.base.extras import installed_version
+from roformer_keras.base.other_names import explain_withdrawn
+from roformer_keras.search.cosines import unit_rows
 from roformer_keras.server import openai
 from roformer_keras.server.errors import JSONAnswer, Refusal
 from roformer_keras.server.metrics import Metrics

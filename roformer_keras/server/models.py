@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.types import Engine
 from roformer_keras.generation.generate import stream_steps
 from roformer_keras.generation.prompts import as_ids, stop_ids_of
-from roformer_keras.types import Engine
 from roformer_keras.verbs.embed import Embed, VectorVerb
 from roformer_keras.verbs.fill_mask import FillMask
+from roformer_keras.verbs.loading import GENERATOR, load_source
 from roformer_keras.verbs.predict import Predict
 from roformer_keras.verbs.registry import VERBS
 from roformer_keras.verbs.search import Search
-from roformer_keras.verbs.sources import GENERATOR, load_source
 from roformer_keras.verbs.verb import Row, Verb
 from roformer_keras.verbs.writing import Generate, Paraphrase, WritingVerb
 
@@ -242,7 +242,7 @@ class ServedModel:
     def fix(self) -> None:
         """Takes the model not to change any more, so that it is not compared."""
         if self._loaded.name != GENERATOR:
-            from roformer_keras.inference import fix_model
+            from roformer_keras.inference.compiled_forward import fix_model
 
             fix_model(self._model)
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from roformer_keras.checks import Settings, integer, number
+from roformer_keras.base.checks import Settings, integer, number
 
 # The environment variable of the key that clients must send.
 KEY_VARIABLE = "ROFORMER_KERAS_API_KEY"

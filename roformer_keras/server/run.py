@@ -10,13 +10,13 @@ from typing import Any
 import uvicorn
 from uvicorn.server import HANDLED_SIGNALS
 
-from roformer_keras.errors import ConfigurationError
-from roformer_keras.processes import restored_handlers
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.processes import restored_handlers
+from roformer_keras.base.types import Engine
 from roformer_keras.server.app import create_app
 from roformer_keras.server.models import load_to_serve
 from roformer_keras.server.options import ServerOptions
 from roformer_keras.server.protection import host_names, warn_without_key
-from roformer_keras.types import Engine
 
 # Connections that wait to be accepted.
 _BACKLOG = 2048

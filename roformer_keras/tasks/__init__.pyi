@@ -2,10 +2,10 @@
 
 from .multiple_choice import RoFormerMultipleChoice as RoFormerMultipleChoice
 from .question_answerer import RoFormerQuestionAnswerer as RoFormerQuestionAnswerer
-from .registry import TASKS as TASKS
-from .registry import Task as Task
-from .registry import TaskObjective as TaskObjective
-from .registry import TaskOptions as TaskOptions
+from .records import TASKS as TASKS
+from .records import Task as Task
+from .records import TaskObjective as TaskObjective
+from .records import TaskOptions as TaskOptions
 from .relation_extractor import Relation as Relation
 from .relation_extractor import RoFormerRelationExtractor as RoFormerRelationExtractor
 from .sentence_encoder import RoFormerSentenceEncoder as RoFormerSentenceEncoder

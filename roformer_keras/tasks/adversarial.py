@@ -12,7 +12,7 @@ moves the whole embedding table.
 import keras
 from keras import ops
 
-from roformer_keras.errors import refuse
+from roformer_keras.base.errors import refuse
 from roformer_keras.optimizers import batch_count
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.checks import is_integer
-from roformer_keras.extras import import_extra
+from roformer_keras.base.checks import is_integer
+from roformer_keras.base.extras import import_extra
 from roformer_keras.tasks.measures import nearest_rows
 from roformer_keras.tasks.span_labels import Span, spans_of_tags
 from roformer_keras.text.characters import lower_in_place

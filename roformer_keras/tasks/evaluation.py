@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from roformer_keras.data.files import row_names
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.tables.files import row_names
 from roformer_keras.tasks.baselines import Baseline
 from roformer_keras.tasks.intervals import bootstrap_intervals, wilson_interval
 from roformer_keras.tasks.measures import Measure

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from roformer_keras.extras import import_extra
+from roformer_keras.base.extras import import_extra
 
 _LEVEL = 0.95
 # Samples; of many rows fewer, to save time.

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError, RoFormerError
+from roformer_keras.base.errors import ConfigurationError, RoFormerError
 from roformer_keras.models.loop_arguments import BY_SHAPE
 
 # Keys in the configuration of a metric that compares probabilities.

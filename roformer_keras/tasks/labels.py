@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.checks import check_integer, check_number, is_integer
-from roformer_keras.data.arrow import ClassName
-from roformer_keras.data.files import is_missing
-from roformer_keras.data.tables import column_names, read_labels, read_rows
-from roformer_keras.errors import ConfigurationError, Hint, refuse
+from roformer_keras.base.checks import check_integer, check_number, is_integer
+from roformer_keras.base.errors import ConfigurationError, Hint, refuse
 from roformer_keras.io.json_file import strict_json
+from roformer_keras.tables.arrow import ClassName
+from roformer_keras.tables.files import is_missing
+from roformer_keras.tables.memory import column_names, read_labels, read_rows
 
 # The truth value that 0 and 1 are, and the number that a truth value is.
 _TRUTH_NAMES = {"0": "false", "1": "true", "false": "0", "true": "1"}

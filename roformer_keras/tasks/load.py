@@ -4,11 +4,11 @@ import os
 from typing import Any
 
 from roformer_keras import models, tasks
-from roformer_keras.config import ConfigSource
+from roformer_keras.base.config import ConfigSource
+from roformer_keras.base.registry import task_of
 from roformer_keras.conversion.checkpoint import Checkpoint, model_of
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.preset_files import opened_checkpoint
-from roformer_keras.registry import task_of
 
 
 def load_model(

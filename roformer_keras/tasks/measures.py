@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.data.choices import MAX_CHOICES
-from roformer_keras.extras import import_extra
+from roformer_keras.base.extras import import_extra
+from roformer_keras.tables.choices import MAX_CHOICES
 from roformer_keras.tasks.labels import rounded
 
 # Rows that a report lists.

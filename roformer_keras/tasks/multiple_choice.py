@@ -8,11 +8,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.data.choices import MAX_CHOICES
-from roformer_keras.data.rows import GroupRows, padded_count, padded_width
-from roformer_keras.data.texts import Answers
+from roformer_keras.base.types import Texts
 from roformer_keras.io.vocabulary import MASK
 from roformer_keras.models import RoFormerBackbone
+from roformer_keras.tables.choices import MAX_CHOICES
+from roformer_keras.tables.texts import Answers
 from roformer_keras.tasks.baselines import (
     SIMILARITIES,
     Baseline,
@@ -24,8 +24,8 @@ from roformer_keras.tasks.labels import choice_number, rounded
 from roformer_keras.tasks.measures import ChoiceMeasure, Measure
 from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.tasks.vector import VectorTask
+from roformer_keras.text.rows import GroupRows, padded_count, padded_width
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import Texts
 
 
 class MultipleChoiceFiles(TaskFiles):

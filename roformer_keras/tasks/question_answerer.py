@@ -7,11 +7,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.checks import check_integer, is_integer
-from roformer_keras.data.texts import Answers
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.checks import check_integer, is_integer
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.types import Texts, Verbose
 from roformer_keras.layers.masks import is_token
 from roformer_keras.models import RoFormerBackbone
+from roformer_keras.tables.texts import Answers
 from roformer_keras.tasks.baselines import Baseline, BestSentence, NoAnswer
 from roformer_keras.tasks.heads import EXCLUDED, dense_head, sequence_of
 from roformer_keras.tasks.labels import parse_answers
@@ -21,7 +22,6 @@ from roformer_keras.tasks.spans import SpanRows, offsets_of
 from roformer_keras.tasks.task import MAX_LENGTH, TextTask
 from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import Texts, Verbose
 
 
 class QuestionAnswererFiles(TaskFiles):

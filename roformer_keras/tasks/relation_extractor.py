@@ -8,13 +8,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.checks import check_number
-from roformer_keras.data.texts import Answers
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.checks import check_number
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.types import TensorLike, Texts, Verbose
 from roformer_keras.layers import EfficientGlobalPointer
 from roformer_keras.layers.pointer import SpanCrossentropy, SpanF1
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.initializers import initializer
+from roformer_keras.tables.texts import Answers
 from roformer_keras.tasks.baselines import Baseline, CharacterTriples
 from roformer_keras.tasks.heads import sequence_of
 from roformer_keras.tasks.labels import parse_spans, rounded, sorted_names
@@ -25,7 +26,6 @@ from roformer_keras.tasks.spans import SpanRows, padded_spans
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.text.characters import lower_in_place
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import TensorLike, Texts, Verbose
 
 # Subjects of a text that are combined with its objects, and as many of these.
 MAX_ENTITIES = 100

@@ -14,8 +14,9 @@ from typing import Any
 
 import keras
 
-from roformer_keras.checks import check_names
-from roformer_keras.config import ConfigSource, RoFormerConfig
+from roformer_keras.base.checks import check_names
+from roformer_keras.base.config import ConfigSource, RoFormerConfig
+from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.convert import pooler_activation_of
 from roformer_keras.conversion.weights import (
@@ -25,8 +26,7 @@ from roformer_keras.conversion.weights import (
     weight_table,
 )
 from roformer_keras.conversion.writer import write_head
-from roformer_keras.errors import ConfigurationError, refuse
-from roformer_keras.fast_model import remember_layers
+from roformer_keras.inference.fast_model import remember_layers
 from roformer_keras.io.sources import TASK_WEIGHTS
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.models import RoFormerBackbone

@@ -8,21 +8,21 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.checks import (
+from roformer_keras.base.checks import (
     check_choice,
     check_integer,
     check_number,
     takes_other_names,
 )
-from roformer_keras.data.cosines import pair_cosines, unit_rows
-from roformer_keras.data.rows import GroupRows, Rows
-from roformer_keras.data.texts import as_numbers
-from roformer_keras.errors import ConfigurationError, refuse
+from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.types import Texts, Verbose
 from roformer_keras.layers.pairs import PairCosines, PairFeatures
 from roformer_keras.losses import CoSENT, SupervisedContrastive
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.text_data import TextData
+from roformer_keras.search.cosines import pair_cosines, unit_rows
 from roformer_keras.search.rerank import rerank
+from roformer_keras.tables.texts import as_numbers
 from roformer_keras.tasks.baselines import (
     SIMILARITIES,
     Baseline,
@@ -52,8 +52,8 @@ from roformer_keras.tasks.measures import (
 from roformer_keras.tasks.task import MAX_LENGTH, TextTask
 from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.tasks.vector import TextVector
+from roformer_keras.text.rows import GroupRows, Rows
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import Texts, Verbose
 
 _OBJECTIVES = ("cosent", "classification", "contrastive")
 

@@ -7,7 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.checks import check_flag, check_number
+from roformer_keras.base.checks import check_flag, check_number
+from roformer_keras.base.types import Texts
 from roformer_keras.layers import EfficientGlobalPointer, GlobalPointer
 from roformer_keras.layers.pointer import SpanCrossentropy, SpanF1, find_spans
 from roformer_keras.models import RoFormerBackbone
@@ -16,7 +17,6 @@ from roformer_keras.tasks.heads import sequence_of
 from roformer_keras.tasks.span_tasks import SpanTask, checked_labels, text_tokens
 from roformer_keras.tasks.spans import SpanRows, padded_spans
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import Texts
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

@@ -4,9 +4,9 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from roformer_keras.checks import is_integer
-from roformer_keras.data.tagged import TokenTags, are_plain, name_tags
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.checks import is_integer
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.tables.tagged import TokenTags, are_plain, name_tags
 from roformer_keras.tasks.labels import parse_spans, rounded
 
 

@@ -7,12 +7,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.checks import check_instance, is_integer
-from roformer_keras.data.tagged import TokenTags, are_plain, name_tags
-from roformer_keras.data.texts import Answers
-from roformer_keras.errors import ConfigurationError, refuse
+from roformer_keras.base.checks import check_instance, is_integer
+from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.types import TensorLike, Texts
 from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.models import RoFormerBackbone
+from roformer_keras.tables.tagged import TokenTags, are_plain, name_tags
+from roformer_keras.tables.texts import Answers
 from roformer_keras.tasks.baselines import Baseline, CharacterTags
 from roformer_keras.tasks.labels import parse_spans, sorted_names
 from roformer_keras.tasks.measures import Measure, SpanMeasure
@@ -21,7 +22,6 @@ from roformer_keras.tasks.spans import SpanRows
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import TensorLike, Texts
 
 
 class SpanFiles(TaskFiles):

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from roformer_keras.data.rows import Rows
-from roformer_keras.data.tagged import are_plain, name_tags
-from roformer_keras.errors import ConfigurationError, Hint
+from roformer_keras.base.errors import ConfigurationError, Hint
+from roformer_keras.tables.tagged import are_plain, name_tags
 from roformer_keras.tasks.span_labels import Span
+from roformer_keras.text.rows import Rows
 
 
 class SpanRows(Rows):

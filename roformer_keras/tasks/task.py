@@ -8,37 +8,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.checks import check_integer, check_number
-from roformer_keras.config import ConfigSource, RoFormerConfig
+from roformer_keras.base.checks import check_integer, check_number
+from roformer_keras.base.config import ConfigSource, RoFormerConfig
+from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.types import Engine, TensorLike, Texts, Verbose
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.data.datasets import is_ready, texts_of
-from roformer_keras.data.files import text_names
-from roformer_keras.data.rows import (
-    TOKENS_PER_BATCH,
-    GroupRows,
-    Rows,
-    as_weights,
-    map_rows,
-)
-from roformer_keras.data.tables import (
-    TextRows,
-    column_names,
-    is_table,
-    plain_labels,
-    split_labels,
-    text_columns,
-)
-from roformer_keras.data.tagged import row_tokens, token_tags
-from roformer_keras.data.texts import (
-    SizedRows,
-    as_texts,
-    check_list,
-    checked_rows,
-    one_or_many,
-    raw_rows,
-)
-from roformer_keras.errors import ConfigurationError, refuse
-from roformer_keras.inference import run_model
+from roformer_keras.inference.compiled_forward import run_model
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.loop_arguments import checks_arguments
 from roformer_keras.models.paths import argument_names
@@ -50,6 +26,24 @@ from roformer_keras.models.preset_files import (
 )
 from roformer_keras.models.text_data import TextData
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
+from roformer_keras.tables.files import text_names
+from roformer_keras.tables.memory import (
+    TextRows,
+    column_names,
+    is_table,
+    plain_labels,
+    split_labels,
+    text_columns,
+)
+from roformer_keras.tables.tagged import row_tokens, token_tags
+from roformer_keras.tables.texts import (
+    SizedRows,
+    as_texts,
+    check_list,
+    checked_rows,
+    one_or_many,
+    raw_rows,
+)
 from roformer_keras.tasks import adversarial
 from roformer_keras.tasks.keras_measures import (
     adapt_measures,
@@ -68,8 +62,14 @@ from roformer_keras.tasks.saved_task import (
 )
 from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.text.matching import check_inputs
+from roformer_keras.text.rows import (
+    TOKENS_PER_BATCH,
+    GroupRows,
+    Rows,
+    as_weights,
+    map_rows,
+)
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import Engine, TensorLike, Texts, Verbose
 
 # Tokens of a row: attention of so many needs more memory than there is.
 MAX_LENGTH = 2**20

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from roformer_keras.base.types import Verbose
 from roformer_keras.tasks.baselines import Baseline
 from roformer_keras.tasks.measures import Measure
-from roformer_keras.types import Verbose
 
 
 class TaskFiles:

@@ -7,12 +7,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.checks import check_flag, check_number
-from roformer_keras.data.rows import Rows
-from roformer_keras.data.texts import Answers
-from roformer_keras.errors import ConfigurationError, refuse
+from roformer_keras.base.checks import check_flag, check_number
+from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.types import TensorLike, Texts
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.search.rerank import rerank
+from roformer_keras.tables.texts import Answers
 from roformer_keras.tasks.baselines import (
     SIMILARITIES,
     Baseline,
@@ -32,8 +32,8 @@ from roformer_keras.tasks.labels import (
 from roformer_keras.tasks.measures import ClassMeasure, LabelSetMeasure, Measure
 from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.tasks.vector import VectorTask
+from roformer_keras.text.rows import Rows
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import TensorLike, Texts
 
 
 class TextClassifierFiles(TaskFiles):

@@ -7,17 +7,17 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.data.rows import Rows
-from roformer_keras.data.texts import Answers, as_numbers
+from roformer_keras.base.types import TensorLike, Texts
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.search.rerank import rerank
+from roformer_keras.tables.texts import Answers, as_numbers
 from roformer_keras.tasks.baselines import SIMILARITIES, Baseline, Mean
 from roformer_keras.tasks.labels import parse_number, rounded
 from roformer_keras.tasks.measures import Measure, NumberMeasure
 from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.tasks.vector import VectorTask
+from roformer_keras.text.rows import Rows
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import TensorLike, Texts
 
 
 class TextRegressorFiles(TaskFiles):

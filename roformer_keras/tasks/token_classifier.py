@@ -7,9 +7,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras import quirks
-from roformer_keras.checks import check_flag, check_number
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base import quirks
+from roformer_keras.base.checks import check_flag, check_number
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.types import TensorLike, Texts
 from roformer_keras.layers import ConditionalRandomField, TagAccuracy
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.heads import dense_head, sequence_of
@@ -24,7 +25,6 @@ from roformer_keras.tasks.span_tasks import (
 )
 from roformer_keras.tasks.spans import SpanRows, tags_of_spans
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import TensorLike, Texts
 
 
 class TokenMean(keras.metrics.Mean):

@@ -7,10 +7,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.data.rows import GroupRows, Rows
-from roformer_keras.data.texts import Answers
-from roformer_keras.errors import refuse
+from roformer_keras.base.errors import refuse
+from roformer_keras.base.types import Texts
 from roformer_keras.models import RoFormerBackbone
+from roformer_keras.tables.texts import Answers
 from roformer_keras.tasks.baselines import (
     SIMILARITIES,
     Baseline,
@@ -21,8 +21,8 @@ from roformer_keras.tasks.labels import rounded
 from roformer_keras.tasks.measures import ClassMeasure, Measure
 from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.tasks.vector import VectorTask
+from roformer_keras.text.rows import GroupRows, Rows
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.types import Texts
 
 
 class TripletRankerFiles(TaskFiles):

@@ -7,12 +7,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.checks import check_choice, check_number
-from roformer_keras.config import ACTIVATIONS
+from roformer_keras.base.checks import check_choice, check_number
+from roformer_keras.base.config import ACTIVATIONS
+from roformer_keras.base.registry import Pooling
 from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.layers.masks import is_token
 from roformer_keras.models import RoFormerBackbone
-from roformer_keras.registry import Pooling
 from roformer_keras.tasks.heads import EXCLUDED, dense_head, sequence_of
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer

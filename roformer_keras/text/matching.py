@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from roformer_keras.config import RoFormerConfig
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.config import RoFormerConfig
+from roformer_keras.base.errors import ConfigurationError
 
 
 def check_vocabulary(model, tokenizer):

@@ -21,16 +21,16 @@ from typing import Self
 
 import numpy as np
 
-from roformer_keras.checks import (
+from roformer_keras.base.checks import (
     check_flag,
     check_instance,
     check_integer,
     check_iterable,
     explains_arguments,
 )
+from roformer_keras.base.errors import ConfigurationError, VocabularyError
 from roformer_keras.conversion.reader import read_tokenizer
 from roformer_keras.conversion.writer import save_tokenizer
-from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.blob import Blob, unreadable

@@ -5,8 +5,8 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from roformer_keras.checks import check_integer
-from roformer_keras.errors import SourceError
+from roformer_keras.base.checks import check_integer
+from roformer_keras.base.errors import SourceError
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 # As in the released vocabularies: [UNK] has the id 100.

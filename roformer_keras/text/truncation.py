@@ -2,8 +2,8 @@
 
 import re
 
-from roformer_keras.checks import check_integer, is_integer
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.checks import check_integer, is_integer
+from roformer_keras.base.errors import ConfigurationError
 
 # Up to a character before which a text may be cut in two: the tokens of the first part
 # do not depend on the rest. Jieba looks up ideographs in its dictionary with others.

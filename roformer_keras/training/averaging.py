@@ -14,8 +14,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from roformer_keras.checks import check_integer
-from roformer_keras.errors import CheckpointError, ConfigurationError, refuse
+from roformer_keras.base.checks import check_integer
+from roformer_keras.base.errors import CheckpointError, ConfigurationError, refuse
 from roformer_keras.io.atomic import make_folder
 from roformer_keras.training.state import load_variables, save_state
 

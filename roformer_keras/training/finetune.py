@@ -24,29 +24,25 @@ from typing import ClassVar
 import keras
 import numpy as np
 
-from roformer_keras.checks import check_instance, check_names, check_path
-from roformer_keras.errors import ConfigurationError, Hint, SourceError
-from roformer_keras.extras import require
+from roformer_keras.base.checks import check_instance, check_names, check_path
+from roformer_keras.base.errors import ConfigurationError, Hint, SourceError
+from roformer_keras.base.extras import require
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.json_file import json_bytes
+from roformer_keras.io.training_folder import LOG, PRESET
 from roformer_keras.models.lora import train_everything
 from roformer_keras.models.preset_files import opened_checkpoint
 from roformer_keras.models.training_loop import choose_blocks
 from roformer_keras.optimizers import finetuning_rate, layerwise_rates, make_optimizer
 from roformer_keras.tasks.evaluation import LOWER_IS_BETTER, fit_baselines
+from roformer_keras.tasks.finetuned import report_on, write_baselines
+from roformer_keras.tasks.finetuning_settings import FinetuningSettings
 from roformer_keras.tasks.measures import CLASS_FIGURES, class_figure
 from roformer_keras.tasks.saved_task import in_saved_order
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.training.finetuning_data import count_leaks, read_data
 from roformer_keras.training.finetuning_plots import draw_curves
-from roformer_keras.training.finetuning_settings import FinetuningSettings
-from roformer_keras.training.folder import LOG, PRESET
-from roformer_keras.training.results import (
-    REPORTS,
-    report_on,
-    write_baselines,
-    write_reports,
-)
+from roformer_keras.training.results import REPORTS, write_reports
 from roformer_keras.training.run import ResumableRun, check_loss, copy_variables
 from roformer_keras.training.state import state_variables
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from roformer_keras.checks import check_file
-from roformer_keras.errors import CheckpointError
-from roformer_keras.extras import import_extra
+from roformer_keras.base.checks import check_file
+from roformer_keras.base.errors import CheckpointError
+from roformer_keras.base.extras import import_extra
 from roformer_keras.io.atomic import output_errors
 from roformer_keras.io.journal import AppendedFile
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.extras import import_extra
+from roformer_keras.base.extras import import_extra
 from roformer_keras.io.atomic import replacing
 from roformer_keras.training.log import read_log
 

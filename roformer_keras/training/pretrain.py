@@ -21,20 +21,21 @@ import keras
 from tqdm import tqdm
 
 from roformer_keras import models
-from roformer_keras.checks import check_instance, check_names, check_path
-from roformer_keras.config import RoFormerConfig, config_for_model
+from roformer_keras.base.checks import check_instance, check_names, check_path
+from roformer_keras.base.config import RoFormerConfig, config_for_model
+from roformer_keras.base.errors import ConfigurationError, Hint, RoFormerError
+from roformer_keras.base.extras import require
 from roformer_keras.conversion.convert import convert
 from roformer_keras.data.batches import NumberedBatches
-from roformer_keras.data.corpus import read_corpus
-from roformer_keras.data.examples import EpochItems, tokenize_corpus
 from roformer_keras.data.loader import Loader, batch_maker, items_of
-from roformer_keras.errors import ConfigurationError, Hint, RoFormerError
-from roformer_keras.extras import require
+from roformer_keras.io.training_folder import LOG, PRESET
 from roformer_keras.models.lora import train_everything
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.training_loop import choose_blocks
 from roformer_keras.objectives import OBJECTIVES
 from roformer_keras.optimizers import make_optimizer
+from roformer_keras.tables.corpus import read_corpus
+from roformer_keras.text.examples import EpochItems, tokenize_corpus
 from roformer_keras.text.matching import check_vocabulary
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import (
@@ -42,7 +43,6 @@ from roformer_keras.text.train_vocabulary import (
     build_vocabulary,
 )
 from roformer_keras.training.averaging import LastCheckpoints
-from roformer_keras.training.folder import LOG, PRESET
 from roformer_keras.training.log import EventLog
 from roformer_keras.training.plots import draw_losses
 from roformer_keras.training.pretraining_settings import (

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from roformer_keras.checks import (
+from roformer_keras.base.checks import (
     Only,
     Settings,
     choice,
@@ -16,12 +16,12 @@ from roformer_keras.checks import (
     read_fields,
     source_path,
 )
-from roformer_keras.data.arrow import data_files
-from roformer_keras.data.corpus import CorpusSource
-from roformer_keras.errors import Hint, refuse
+from roformer_keras.base.errors import Hint, refuse
 from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.journal import fingerprints, run_metadata
-from roformer_keras.training.optimizer_settings import (
+from roformer_keras.tables.arrow import data_files
+from roformer_keras.tables.corpus import CorpusSource
+from roformer_keras.tasks.optimizer_settings import (
     OptimizerSettings,
     dtype_policy,
     random_seed,

@@ -32,8 +32,8 @@ from typing import Any, ClassVar
 
 import keras
 
-from roformer_keras.errors import ConfigurationError
-from roformer_keras.training.folder import (
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.io.training_folder import (
     LOG,
     PRESET,
     STATE,

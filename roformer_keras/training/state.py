@@ -11,8 +11,8 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from roformer_keras.checks import check_file
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.base.checks import check_file
+from roformer_keras.base.errors import CheckpointError, ConfigurationError
 from roformer_keras.io.atomic import replacing
 
 # What to do when a loss or a weight is no longer finite.

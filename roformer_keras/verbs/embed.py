@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from roformer_keras.verbs import sources
-from roformer_keras.verbs.sources import LoadedSource
+from roformer_keras.verbs import loading as sources
+from roformer_keras.verbs.loading import LoadedSource
 from roformer_keras.verbs.verb import LoadedVerb, ReadingVerb, count, dtype
 
 
@@ -51,7 +51,7 @@ class VectorVerb(ReadingVerb):
     def check_row(self, loaded: LoadedSource, row: Any) -> None:
         """Raises ConfigurationError for texts that a fine-tuned encoder refuses."""
         if loaded.tuned is not None:
-            from roformer_keras.data.texts import as_texts
+            from roformer_keras.tables.texts import as_texts
 
             as_texts([row], (len(self.fields),))
 
@@ -96,7 +96,7 @@ class Similarity(VectorVerb):
     otherwise = "RoFormerSim"
 
     def use(self, loaded: LoadedSource) -> LoadedVerb:
-        from roformer_keras.data.cosines import pair_cosines
+        from roformer_keras.search.cosines import pair_cosines
         from roformer_keras.tasks.labels import rounded
 
         encode = self.encoder(loaded)

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from roformer_keras.errors import ConfigurationError
-from roformer_keras.verbs import sources
-from roformer_keras.verbs.sources import LoadedSource
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.verbs import loading as sources
+from roformer_keras.verbs.loading import LoadedSource
 from roformer_keras.verbs.verb import LoadedVerb, ReadingVerb, count
 
 

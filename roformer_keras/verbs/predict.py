@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from roformer_keras.verbs.sources import LoadedSource
+from roformer_keras.verbs.loading import LoadedSource
 from roformer_keras.verbs.verb import LoadedVerb, ReadingVerb
 
 
@@ -18,9 +18,9 @@ class Predict(ReadingVerb):
     fields = ()
 
     def load_source(self) -> LoadedSource:
-        from roformer_keras.training import results
+        from roformer_keras.tasks import finetuned
 
-        tuned = results.load_finetuned(self.source)
+        tuned = finetuned.load_finetuned(self.source)
         task = tuned.task
         return LoadedSource(type(task).__name__, task, task.text_tokenizer(), tuned)
 
@@ -29,7 +29,7 @@ class Predict(ReadingVerb):
         return loaded.tuned is not None
 
     def use(self, loaded: LoadedSource) -> LoadedVerb:
-        from roformer_keras.data.files import text_names
+        from roformer_keras.tables.files import text_names
 
         tuned, task = loaded.tuned, loaded.model
 

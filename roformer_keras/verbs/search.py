@@ -3,10 +3,10 @@
 import dataclasses
 import os
 
-from roformer_keras.checks import integer
-from roformer_keras.errors import ConfigurationError, refuse
+from roformer_keras.base.checks import integer
+from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.verbs.embed import VectorVerb
-from roformer_keras.verbs.sources import LoadedSource
+from roformer_keras.verbs.loading import LoadedSource
 from roformer_keras.verbs.verb import LoadedVerb
 
 _PAIR_TASKS = ("RoFormerTextClassifier", "RoFormerTextRegressor")
@@ -87,7 +87,7 @@ class Rerank(VectorVerb):
         return loaded.name != "RoFormerBackbone" and super().is_for(loaded)
 
     def use(self, loaded: LoadedSource) -> LoadedVerb:
-        from roformer_keras.data.cosines import pair_cosines
+        from roformer_keras.search.cosines import pair_cosines
         from roformer_keras.search.rerank import ranks_pairs, scorer_of
         from roformer_keras.tasks.labels import rounded
 

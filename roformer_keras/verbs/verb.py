@@ -5,10 +5,10 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
-from roformer_keras.checks import Settings, check_names, choice, integer
-from roformer_keras.types import ENGINES
-from roformer_keras.verbs import sources
-from roformer_keras.verbs.sources import LoadedSource
+from roformer_keras.base.checks import Settings, check_names, choice, integer
+from roformer_keras.base.types import ENGINES
+from roformer_keras.verbs import loading as sources
+from roformer_keras.verbs.loading import LoadedSource
 
 Row = tuple[Any, ...]
 Answers = Mapping[str, Sequence]

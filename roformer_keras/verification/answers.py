@@ -11,10 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from roformer_keras.base.errors import (
+    CheckpointError,
+    ConfigurationError,
+    Hint,
+    SourceError,
+)
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.convert import prepare
 from roformer_keras.conversion.reader import open_checkpoint
-from roformer_keras.errors import CheckpointError, ConfigurationError, Hint, SourceError
 from roformer_keras.io.sources import open_source
 from roformer_keras.io.tensor_bundle import write_tensor_bundle
 from roformer_keras.verification.reference import Reference

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roformer_keras.errors import CheckpointError, Hint, ReferenceUnavailable
-from roformer_keras.extras import is_installed
+from roformer_keras.base.errors import CheckpointError, Hint, ReferenceUnavailable
+from roformer_keras.base.extras import is_installed
 
 _SCRIPT = Path(__file__).with_name("reference_process.py")
 _INSTALL = Hint(

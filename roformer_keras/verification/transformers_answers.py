@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from roformer_keras.base.errors import ConfigurationError, ReferenceUnavailable
 from roformer_keras.conversion.convert import prepare, save
 from roformer_keras.conversion.huggingface_config import MAX_POSITIONS, write_config
 from roformer_keras.conversion.huggingface_heads import (
@@ -10,7 +11,6 @@ from roformer_keras.conversion.huggingface_heads import (
     read_tags,
     write_task,
 )
-from roformer_keras.errors import ConfigurationError, ReferenceUnavailable
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json
 from roformer_keras.io.sources import open_source

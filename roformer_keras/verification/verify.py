@@ -11,13 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.checks import check_choice
-from roformer_keras.config import ConfigSource
-from roformer_keras.errors import ConfigurationError, OutputError, RoFormerError, refuse
+from roformer_keras.base.checks import check_choice
+from roformer_keras.base.config import ConfigSource
+from roformer_keras.base.errors import (
+    ConfigurationError,
+    OutputError,
+    RoFormerError,
+    refuse,
+)
+from roformer_keras.base.progress import progress_bar
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import replacing
-from roformer_keras.progress import progress_bar
 from roformer_keras.verification.answers import (
     LiveAnswers,
     Output,

@@ -5,7 +5,7 @@ from cli_errors import WITH_MODELS, check_error, fill_folder
 from common import CHARACTER, SMALL
 
 from roformer_keras import RoFormerSentenceEncoder, RoFormerTextClassifier
-from roformer_keras.verbs import sources
+from roformer_keras.verbs import loading as sources
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -11,11 +11,12 @@ from common import CHARACTER, SMALL, give_stdin, json_lines, run_main
 from finetuning_cases import ONE_BLOCK, REVIEWS, lines, written
 
 from roformer_keras import RoFormerSentenceEncoder, RoFormerTextClassifier
+from roformer_keras.base.errors import OutputError
 from roformer_keras.cli import evaluate, finetune
-from roformer_keras.errors import OutputError
 from roformer_keras.io.journal import write_record
+from roformer_keras.tasks import finetuned
+from roformer_keras.tasks.finetuning_settings import FinetuningSettings
 from roformer_keras.training import results
-from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 
 TEXTS = ["今天天气不错", "不是我们"]
@@ -152,13 +153,13 @@ def preset(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def load_once():
-    return functools.cache(results.load_finetuned)
+    return functools.cache(finetuned.load_finetuned)
 
 
 @pytest.fixture
 def tuned(preset, load_once, monkeypatch):
     """The classifier as commands load it, which is once."""
-    monkeypatch.setattr(results, "load_finetuned", load_once)
+    monkeypatch.setattr(finetuned, "load_finetuned", load_once)
     return load_once(str(preset))
 
 

@@ -20,7 +20,7 @@ from sources import listing, unpacked
 from roformer_keras import RoFormerCausalLM, RoFormerSim
 from roformer_keras.cli import jobs, main
 from roformer_keras.generation import paraphrase
-from roformer_keras.verbs import sources
+from roformer_keras.verbs import loading as sources
 from roformer_keras.verbs.embed import Similarity
 from roformer_keras.verbs.writing import Generate
 
@@ -192,7 +192,7 @@ def test_what_is_compiled_for_a_stream_is_said_before_its_line(monkeypatch, caps
 
 def test_a_short_job_shows_no_bar_whatever_it_compiles(monkeypatch, capsys):
     model = RoFormerCausalLM.from_preset(GPT)
-    monkeypatch.setattr("roformer_keras.progress._DELAY", 1000)
+    monkeypatch.setattr("roformer_keras.base.progress._DELAY", 1000)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     model.generate("今天天气", max_length=16, engine="openvino")
     assert capsys.readouterr() == ("", "")

@@ -9,7 +9,7 @@ from common import CHARACTER, GPT, SIM, reference_folder, write_changed
 from matplotlib import image
 
 from roformer_keras import RoFormerTokenizer, convert
-from roformer_keras.config import RoFormerConfig
+from roformer_keras.base.config import RoFormerConfig
 from roformer_keras.models import RoFormerCausalLM
 from tools.experiments import evaluate_checkpoints as evaluation
 from tools.experiments import extrapolation, language_models, positions

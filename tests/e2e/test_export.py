@@ -20,8 +20,8 @@ from common import run_main as run
 from finetuning_cases import ONE_BLOCK
 
 from roformer_keras import RoFormerBackbone, RoFormerSim, RoFormerTokenizer, tasks
+from roformer_keras.base.errors import ConfigurationError, OutputError, SourceError
 from roformer_keras.cli import main
-from roformer_keras.errors import ConfigurationError, OutputError, SourceError
 from roformer_keras.export import (
     FORMATS,
     ServedEncoder,

@@ -32,14 +32,14 @@ from one_layer import write_lowest_layer
 from sources import assert_same, assert_same_weights, weights
 
 from roformer_keras import RoFormerBackbone, RoFormerTextClassifier, convert
-from roformer_keras.errors import ConfigurationError, OutputError, SourceError
+from roformer_keras.base.errors import ConfigurationError, OutputError, SourceError
+from roformer_keras.tasks.finetuned import load_finetuned
+from roformer_keras.tasks.finetuning_settings import FinetuningSettings
 from roformer_keras.tasks.load import load_model
 from roformer_keras.training import finetuning_plots as pictures
 from roformer_keras.training import results
 from roformer_keras.training.finetune import FinetuningRun, _AfterEpoch, finetune
-from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.log import read_log
-from roformer_keras.training.results import load_finetuned
 from roformer_keras.training.state import load_metadata
 
 # `tf.data` traces its functions in eager tests too, and warns of it.

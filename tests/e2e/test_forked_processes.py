@@ -7,7 +7,7 @@ from roformer_keras.export import export_generator, export_model
 
 FORKING = """
 import os, sys
-from roformer_keras.errors import BackendError
+from roformer_keras.base.errors import BackendError
 
 def compute_in_children(calls):
     for name, call in calls.items():

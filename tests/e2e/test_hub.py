@@ -10,7 +10,7 @@ from sources import assert_same, assert_same_weights, tensors_of
 
 import roformer_keras
 from roformer_keras import RoFormerTextClassifier
-from roformer_keras.errors import OutputError
+from roformer_keras.base.errors import OutputError
 
 constants = pytest.importorskip("huggingface_hub.constants")
 NEW = f"hf://{OWNER}/new"

@@ -17,7 +17,7 @@ from sources import copied
 
 import roformer_keras
 from roformer_keras import RoFormerTokenizer, convert
-from roformer_keras.errors import RoFormerError
+from roformer_keras.base.errors import RoFormerError
 
 PYTHON = transformers_python()
 pytestmark = pytest.mark.skipif(PYTHON is None, reason="needs Transformers")

@@ -8,7 +8,7 @@ from one_layer import write_lowest_layer
 from sources import assert_same_weights
 
 from roformer_keras import RoFormerCausalLM, RoFormerSim
-from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
+from roformer_keras.base.errors import CheckpointError, ConfigurationError, OutputError
 from roformer_keras.training.log import read_log
 from roformer_keras.training.pretrain import PretrainingRun, pretrain
 from roformer_keras.training.pretraining_settings import PretrainingSettings

@@ -9,7 +9,7 @@ import pytest
 from common import CHARACTER, ROOT, SIM, json_lines, output_of, write_lines
 
 from roformer_keras import RoFormerSim, RoFormerTextClassifier, distributed
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 
 ray = pytest.importorskip("ray")
 # Ray Data sets fields that it calls deprecated itself.

@@ -9,7 +9,7 @@ from common import ROOT, run, write_lines
 from safetensors.numpy import load_file
 
 from roformer_keras import distributed
-from roformer_keras.errors import OutputError
+from roformer_keras.base.errors import OutputError
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 
 ray = pytest.importorskip("ray")

@@ -15,9 +15,9 @@ from one_layer import write_lowest_layer
 from producers import files
 from safetensors.numpy import load_file
 
-from roformer_keras.errors import OutputError
+from roformer_keras.base.errors import OutputError
+from roformer_keras.tasks.finetuning_settings import FinetuningSettings
 from roformer_keras.training.finetune import finetune
-from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.log import read_log
 from roformer_keras.training.pretrain import pretrain
 from roformer_keras.training.pretraining_settings import PretrainingSettings

@@ -36,11 +36,11 @@ from roformer_keras import (
     fast_model,
     verify,
 )
+from roformer_keras.base.errors import ConfigurationError, ReferenceUnavailable
 from roformer_keras.conversion.huggingface_config import (
     write_tokenizer_config,
     write_tokenizer_file,
 )
-from roformer_keras.errors import ConfigurationError, ReferenceUnavailable
 from roformer_keras.io.vocabulary import read_vocabulary
 from roformer_keras.verification.reference import TransformersReference
 

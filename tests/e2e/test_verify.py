@@ -27,11 +27,12 @@ from common import (
 from sources import copied, listing, tensors_of, unpacked, write_checkpoint
 
 import roformer_keras.layers.norms
-from roformer_keras import RoFormerBackbone, RoFormerConfig, convert, fast_model, verify
+from roformer_keras import RoFormerBackbone, RoFormerConfig, convert, verify
+from roformer_keras.base.errors import CheckpointError, ConfigurationError
 from roformer_keras.cli import main
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import weight_table
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.inference import fast_model
 from roformer_keras.layers import masks
 from roformer_keras.verification.counterpart import counterpart, outputs_by_role
 from roformer_keras.verification.verify import PUBLISHED

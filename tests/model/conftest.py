@@ -17,7 +17,7 @@ def plain_calls(monkeypatch):
     The graph that it keeps takes longer to trace than the few calls of a test. Modules
     that test that graph have a fixture of this name, which does nothing.
     """
-    from roformer_keras import fast_model
+    from roformer_keras.inference import fast_model
 
     monkeypatch.setattr(fast_model, "_is_outside_graph", lambda inputs: False)
 
@@ -25,7 +25,7 @@ def plain_calls(monkeypatch):
 @pytest.fixture
 def by_keras(monkeypatch):
     """Has Keras compute where a test names no engine: it is what others must equal."""
-    from roformer_keras.fast_model import FastModel
+    from roformer_keras.inference.fast_model import FastModel
 
     monkeypatch.setattr(FastModel, "_engine", "keras")
 
@@ -35,7 +35,7 @@ def uncompiled(monkeypatch):
     """Decoders of models that a test makes compute operation by operation."""
     import keras
 
-    from roformer_keras import compiled
+    from roformer_keras.base import compiled
 
     def as_it_is(_, function):
         def call(*arguments):

@@ -13,7 +13,7 @@ from keras import ops
 from sources import assert_same_weights
 
 from roformer_keras import RoFormerCausalLM, RoFormerTextClassifier
-from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
+from roformer_keras.base.errors import CheckpointError, ConfigurationError, OutputError
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.training.averaging import AverageCheckpoints, LastCheckpoints
 from roformer_keras.training.pretrain import PretrainingRun, pretrain

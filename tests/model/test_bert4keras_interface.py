@@ -9,12 +9,12 @@ from common import CHARACTER, ROOT
 from finetuning_cases import GOOD, ONE_BLOCK
 from keras import ops
 
+from roformer_keras.base.errors import ConfigurationError, RoFormerError
 from roformer_keras.bert4keras import backend, layers
 from roformer_keras.bert4keras.backend import K, keras
 from roformer_keras.bert4keras.keras2 import keras2_habits
 from roformer_keras.bert4keras.keras2_layers import MERGES, PLAIN
 from roformer_keras.bert4keras.snippets import adversarial_training
-from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 from tools.reference.interface import OF_BACKEND, OF_LAYERS, OF_TAGS, answers
 

@@ -11,11 +11,11 @@ import pytest
 from common import CHECKPOINTS, SAVED, SMALL, V2_EMBEDDING_SIZE, output_of
 from golden_outputs import assert_outputs, golden_batches, golden_cases
 
+from roformer_keras.base.errors import CheckpointError, ConfigurationError
 from roformer_keras.bert4keras.backend import K, keras, search_layer
 from roformer_keras.bert4keras.layers import Embedding, FirstToken
 from roformer_keras.bert4keras.models import RoFormer, build_transformer_model
 from roformer_keras.bert4keras.optimizers import Adam
-from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.models import initializers
 
 pytestmark = pytest.mark.slow

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.other_names import WITHDRAWN
 from roformer_keras.bert4keras import optimizers
 from roformer_keras.bert4keras.backend import keras
-from roformer_keras.errors import ConfigurationError
-from roformer_keras.other_names import WITHDRAWN
 from tools.reference.optimizers import flat, make_model, make_optimizer
 
 pytestmark = pytest.mark.slow

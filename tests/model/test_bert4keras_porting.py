@@ -11,10 +11,10 @@ import pytest
 from common import ROOT, SMALL, reference_folder
 from sources import unpacked
 
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.bert4keras import keras2
 from roformer_keras.cli import porting
 from roformer_keras.cli.main import main
-from roformer_keras.errors import ConfigurationError
 from tools.covered_names import PAGE, covered_names, with_table
 
 SCRIPT = r"""

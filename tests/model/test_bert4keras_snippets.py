@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from common import ROOT
 
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.bert4keras import snippets
 from roformer_keras.bert4keras.backend import keras
 from roformer_keras.bert4keras.last_token import LastToken
 from roformer_keras.bert4keras.models import build_transformer_model
 from roformer_keras.data.generators import as_batches, as_inputs
-from roformer_keras.errors import ConfigurationError
 from tools.reference.snippets import answers
 
 GOLDEN = json.loads((ROOT / "tests/data/bert4keras/snippets.json").read_text())

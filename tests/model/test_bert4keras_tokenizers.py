@@ -6,8 +6,8 @@ import pickle
 import pytest
 from common import ROOT
 
+from roformer_keras.base.errors import ConfigurationError, SourceError, VocabularyError
 from roformer_keras.bert4keras import tokenizers
-from roformer_keras.errors import ConfigurationError, SourceError, VocabularyError
 from tools.reference.snippets import (
     TOKENIZERS,
     VOCABULARY,

@@ -27,14 +27,14 @@ from roformer_keras import (
     layers,
     quirks,
 )
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.engines.known import KNOWN
 from roformer_keras.engines.network import WRITERS, write_model
 from roformer_keras.engines.onnx_graph import OnnxGraph
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
-from roformer_keras.errors import ConfigurationError
 from roformer_keras.export.model import served_model
 from roformer_keras.generation.prompts import as_prompt
-from roformer_keras.inference import run_model
+from roformer_keras.inference.compiled_forward import run_model
 from roformer_keras.layers.projection import Projection
 
 # === Changes of a layer ===
@@ -344,7 +344,7 @@ OFTEN = ("axis", "constant", "task's call")
 def test_own_models(name, caplog):
     model, inputs = OWN[name](), batch()
     draw_weights(model)
-    with caplog.at_level(logging.INFO, "roformer_keras.inference"):
+    with caplog.at_level(logging.INFO, "roformer_keras.inference.compiled_forward"):
         for _ in range(2):
             assert_close(run_model(model, inputs, "auto"), model(inputs))
     assert len(caplog.messages) == 1

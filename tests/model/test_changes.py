@@ -7,7 +7,7 @@ from common import CHARACTER, GPT
 from finetuning_cases import BAD, GOOD, ONE_BLOCK
 
 from roformer_keras import FastModel, RoFormerBackbone, RoFormerCausalLM, layers
-from roformer_keras.inference import run_model
+from roformer_keras.inference.compiled_forward import run_model
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 
 TEXTS = GOOD + BAD

@@ -6,8 +6,8 @@ import pytest
 from common import CHARACTER, GPT, SIM
 
 import roformer_keras
-from roformer_keras import quirks
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base import quirks
+from roformer_keras.base.errors import ConfigurationError
 
 SMALL = {"num_layers": 1}
 # Class -> source, arguments.

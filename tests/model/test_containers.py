@@ -18,8 +18,8 @@ from common import CHARACTER, wrong_cells
 from finetuning_cases import ONE_BLOCK
 
 from roformer_keras import tasks
-from roformer_keras.data.rows import draw_held_out
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.text.rows import draw_held_out
 
 SINGLES = ["今天天气不错", "她在北京", "天气不", "在上海工作的人", "不是我们", "学习"]
 COUPLES = [(text, text[::-1]) for text in SINGLES]

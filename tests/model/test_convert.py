@@ -20,9 +20,9 @@ from sources import (
 )
 
 from roformer_keras import RoFormerBackbone, convert
-from roformer_keras.config import RoFormerConfig
+from roformer_keras.base.config import RoFormerConfig
+from roformer_keras.base.errors import CheckpointError
 from roformer_keras.conversion.weights import weight_table
-from roformer_keras.errors import CheckpointError
 
 # Nothing may be left in the temporary folder.
 pytestmark = pytest.mark.usefixtures("scratch")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.layers import ConditionalRandomField, TagAccuracy
 
 GOLDEN = Path(__file__).parents[1] / "data" / "layers" / "golden.npz"

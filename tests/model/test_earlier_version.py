@@ -10,7 +10,7 @@ from common import SMALL, run_main
 
 import roformer_keras as rk
 from roformer_keras import search
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 
 EARLIER = Path(__file__).parents[1] / "data" / "earlier" / "0.1.0.zip"
 

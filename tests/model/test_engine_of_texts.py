@@ -11,9 +11,9 @@ from finetuning_cases import BAD, GOOD, ONE_BLOCK
 
 import roformer_keras
 from roformer_keras import RoFormerBackbone, RoFormerMaskedLM, RoFormerTextClassifier
+from roformer_keras.base.errors import CheckpointError, ConfigurationError
 from roformer_keras.engines.forward import ModelProgram
-from roformer_keras.errors import CheckpointError, ConfigurationError
-from roformer_keras.inference import ENGINES, inference_of, run_model
+from roformer_keras.inference.compiled_forward import ENGINES, inference_of, run_model
 from roformer_keras.models.embedding import embed
 from roformer_keras.tasks import Relation, Span
 from roformer_keras.verbs.registry import VERBS
@@ -242,7 +242,7 @@ def test_auto_is_keras_where_openvino_cannot_compute(caplog):
     assert half.engine == "keras"
     linear = RoFormerBackbone.from_preset(CHARACTER, attention_type="linear")
     assert linear.engine == "openvino"
-    with caplog.at_level(logging.INFO, "roformer_keras.inference"):
+    with caplog.at_level(logging.INFO, "roformer_keras.inference.compiled_forward"):
         vectors_of_backbone(linear, TEXTS)
     assert linear.engine == "keras"
     assert "computing with Keras: engines other than Keras need" in caplog.text
@@ -254,7 +254,9 @@ def test_auto_is_keras_where_openvino_cannot_compute(caplog):
 
 
 def test_auto_is_keras_without_openvino(classifier, monkeypatch):
-    monkeypatch.setattr("roformer_keras.inference.is_installed", lambda name: False)
+    monkeypatch.setattr(
+        "roformer_keras.inference.compiled_forward.is_installed", lambda name: False
+    )
     assert classifier.engine == "keras"
     monkeypatch.setitem(sys.modules, "openvino", None)
     probabilities(classifier)
@@ -263,7 +265,7 @@ def test_auto_is_keras_without_openvino(classifier, monkeypatch):
 
 
 def test_the_log_names_the_engine_once(classifier, caplog):
-    with caplog.at_level(logging.INFO, "roformer_keras.inference"):
+    with caplog.at_level(logging.INFO, "roformer_keras.inference.compiled_forward"):
         probabilities(classifier)
         probabilities(classifier)
     assert caplog.messages == ["computing texts with the engine 'openvino'"]

@@ -14,14 +14,14 @@ import pytest
 from common import CHECKPOINTS, GPT, V2, V2_EMBEDDING_SIZE, random_lm
 
 from roformer_keras import RoFormerCausalLM
+from roformer_keras.base.errors import CheckpointError, ConfigurationError
 from roformer_keras.engines import network
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.engines.programs import OpenVINOProgram
-from roformer_keras.errors import CheckpointError, ConfigurationError
-from roformer_keras.generation import search
+from roformer_keras.generation import beam_search as search
 from roformer_keras.generation.prompts import as_prompt, generation_config
 from roformer_keras.generation.stateful import StatefulDecoder
-from roformer_keras.inference import inference_of
+from roformer_keras.inference.compiled_forward import inference_of
 from roformer_keras.layers.norms import activation_from_name
 
 pytestmark = pytest.mark.usefixtures("by_keras")

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from roformer_keras.errors import ConfigurationError, OutputError, SourceError
+from roformer_keras.base.errors import ConfigurationError, OutputError, SourceError
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 from tools.experiments.harness import Experiment, curves, spread

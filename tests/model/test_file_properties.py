@@ -6,16 +6,15 @@ import pytest
 from common import SMALL
 from finetuning_cases import BAD, GOOD, ONE_BLOCK, written
 
+from roformer_keras.base.errors import SourceError
 from roformer_keras.cli.main import main
 from roformer_keras.cli.paths import check_table, check_texts
-from roformer_keras.errors import SourceError
-from roformer_keras.tasks import RoFormerTextClassifier
-from roformer_keras.training import results
-from roformer_keras.training.finetuning_settings import (
+from roformer_keras.io.training_folder import SETTINGS
+from roformer_keras.tasks import RoFormerTextClassifier, finetuned
+from roformer_keras.tasks.finetuning_settings import (
     FinetuningSettings,
     trained_settings,
 )
-from roformer_keras.training.folder import SETTINGS
 
 ROWS = [*((text, "好") for text in GOOD), *((text, "坏") for text in BAD)]
 # Settings that describe the file of the training.
@@ -68,7 +67,7 @@ def trained(tmp_path_factory):
 def run_of(trained, tmp_path, monkeypatch):
     """A function from a property to the folder of a training."""
     task, run = trained
-    monkeypatch.setattr(results, "_load_task", lambda folder: task)
+    monkeypatch.setattr(finetuned, "_load_task", lambda folder: task)
 
     def write(name):
         train = written(tmp_path, "train.csv", "")
@@ -85,8 +84,10 @@ def run_of(trained, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", PROPERTIES)
 def test_later_files_have_their_own_properties(name, run_of, tmp_path, monkeypatch):
     run = run_of(name)
-    tuned = results.load_finetuned(run)
-    monkeypatch.setattr(results, "report_on", lambda task, examples, *_, **__: examples)
+    tuned = finetuned.load_finetuned(run)
+    monkeypatch.setattr(
+        finetuned, "report_on", lambda task, examples, *_, **__: examples
+    )
     wants_names = name.startswith("names")
     for file, (content, has_names) in LATER.items():
         path = written(tmp_path, file, content)

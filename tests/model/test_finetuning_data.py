@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 from finetuning_cases import BAD, GOOD, REVIEWS, lines, written
 
-from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.training.finetuning_data import (
-    Examples,
-    count_leaks,
-    draw_groups,
-    read_data,
-)
-from roformer_keras.training.finetuning_settings import FinetuningSettings
+from roformer_keras.base.errors import ConfigurationError, SourceError
+from roformer_keras.tasks.finetuning_settings import FinetuningSettings
+from roformer_keras.tasks.labelled_files import Examples
+from roformer_keras.training.finetuning_data import count_leaks, draw_groups, read_data
 from roformer_keras.training.results import format_page
 
 CLASSIFY, TAG = "text-classification", "token-classification"

@@ -5,7 +5,7 @@ import pytest
 from common import CHARACTER, GPT, SIM
 
 from roformer_keras import RoFormerCausalLM, RoFormerMaskedLM, RoFormerSim
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from tensorflow.python.eager import context
 from weight_cases import SIZES
 
 from roformer_keras import RoFormerBackbone, RoFormerConfig
-from roformer_keras.inference import run_model
+from roformer_keras.inference.compiled_forward import run_model
 from roformer_keras.layers import LayerNorm, erf_gelu
 from roformer_keras.layers.fused import computes_gelu, fused, is_fused
 

@@ -14,7 +14,7 @@ import pytest
 from common import CHECKPOINTS, EMBEDDING_SIZE, GPT, V2_EMBEDDING_SIZE, random_lm
 
 from roformer_keras import RoFormerCausalLM
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.base.errors import CheckpointError, ConfigurationError
 from roformer_keras.generation import (
     CachedDecoder,
     GenerationConfig,

@@ -5,7 +5,7 @@ import pytest
 from hostile.exports import ONNX, OPENVINO, SECRET, WEIGHTS
 
 from roformer_keras import export
-from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
+from roformer_keras.base.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.export import ServedEncoder, ServedGenerator, load_exported
 from roformer_keras.export.runtime import check_runtime
 

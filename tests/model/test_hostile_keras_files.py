@@ -10,7 +10,7 @@ from hostile.keras_files import CASES, changed
 from hostile.run import unrefused
 
 from roformer_keras import RoFormerMaskedLM, RoFormerTextClassifier
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from roformer_keras import (
     RoFormerTextClassifier,
     RoFormerTokenClassifier,
 )
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.base.errors import ConfigurationError, SourceError
 from roformer_keras.export import load_exported
 from roformer_keras.export.generator import check_generator_export
 from roformer_keras.export.model import check_export

@@ -30,15 +30,15 @@ from roformer_keras import (
     RoFormerTokenizer,
     convert,
 )
-from roformer_keras.cli import main
-from roformer_keras.config import RoFormerConfig
-from roformer_keras.conversion.huggingface import position_table
-from roformer_keras.conversion.reader import open_checkpoint
-from roformer_keras.errors import (
+from roformer_keras.base.config import RoFormerConfig
+from roformer_keras.base.errors import (
     ConfigurationError,
     OutputError,
     VocabularyError,
 )
+from roformer_keras.cli import main
+from roformer_keras.conversion.huggingface import position_table
+from roformer_keras.conversion.reader import open_checkpoint
 
 with np.load(FOLDER / "outputs.npz") as arrays:
     GOLDEN = dict(arrays)

@@ -15,11 +15,11 @@ from roformer_keras import (
     RoFormerTokenizer,
     inference,
 )
-from roformer_keras.data import rows as batches
-from roformer_keras.errors import ConfigurationError
-from roformer_keras.inference import run_model
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.inference.compiled_forward import run_model
 from roformer_keras.models.embedding import embed
 from roformer_keras.models.fill_mask import fill_mask
+from roformer_keras.text import rows as batches
 
 TEXTS = [
     "今天天气不错",

@@ -8,7 +8,7 @@ from keras import losses, metrics, ops
 from model.test_containers import CHARACTER, ONE_BLOCK, TASKS, loaded
 
 from roformer_keras import tasks
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 
 METRICS = {
     "accuracy": metrics.CategoricalAccuracy,

@@ -17,9 +17,9 @@ from roformer_keras import (
     RoFormerTextClassifier,
     RoFormerTokenClassifier,
 )
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.data import adapters
-from roformer_keras.errors import ConfigurationError
-from roformer_keras.inference import inference_of
+from roformer_keras.inference.compiled_forward import inference_of
 
 ROWS, BATCH = 7, 3
 

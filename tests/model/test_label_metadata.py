@@ -14,10 +14,10 @@ from common import CHARACTER, SIM, wrong_cells
 from finetuning_cases import ONE_BLOCK
 
 from roformer_keras import RoFormerBackbone, RoFormerSim, tasks
-from roformer_keras.data.tables import text_columns
-from roformer_keras.errors import ConfigurationError, RoFormerError
+from roformer_keras.base.errors import ConfigurationError, RoFormerError
+from roformer_keras.tables.memory import text_columns
+from roformer_keras.tasks.labelled_files import read_examples
 from roformer_keras.tasks.labels import class_names, class_number
-from roformer_keras.training.finetuning_data import read_examples
 
 SINGLES = [("今天天气不错",), ("她在北京",), ("天气不好",), ("我们学习",)]
 COUPLES = [(text, text[::-1]) for (text,) in SINGLES]

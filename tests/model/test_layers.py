@@ -19,8 +19,8 @@ import tensorflow as tf
 from keras import ops
 
 import roformer_keras.layers as package_layers
-from roformer_keras.config import ACTIVATIONS
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.config import ACTIVATIONS
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.layers import (
     AttentionMask,
     ConditionalRandomField,

@@ -16,8 +16,8 @@ from keras import ops
 
 import roformer_keras
 from roformer_keras import RoFormerBackbone, RoFormerCausalLM, RoFormerConfig
-from roformer_keras.errors import ConfigurationError
-from roformer_keras.inference import run_model
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.inference.compiled_forward import run_model
 from roformer_keras.layers import LinearRoPEAttention, RoPEAttention
 from roformer_keras.layers.linear_attention import (
     orthogonal_directions,

@@ -13,7 +13,7 @@ from roformer_keras import (
     RoFormerMaskedLM,
     RoFormerTextClassifier,
 )
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.base.errors import CheckpointError, ConfigurationError
 
 POSITIONS = "bert/embeddings/position_embeddings"
 

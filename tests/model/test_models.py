@@ -13,8 +13,8 @@ from common import CHARACTER, SMALL
 from keras import ops
 from weight_cases import SIZES
 
-from roformer_keras.config import RoFormerConfig
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.base.config import RoFormerConfig
+from roformer_keras.base.errors import CheckpointError, ConfigurationError
 from roformer_keras.models import (
     RoFormerBackbone,
     RoFormerCausalLM,

@@ -8,8 +8,8 @@ from common import CHARACTER
 
 import roformer_keras
 from roformer_keras import RoFormerTextClassifier, RoFormerTokenizer, convert
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.cli import main
-from roformer_keras.errors import ConfigurationError
 
 # The head of Transformers has a dense layer.
 DENSE = {"head_activation": "gelu"}

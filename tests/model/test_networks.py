@@ -10,13 +10,13 @@ from tiny_models import TOKENIZER, UNILM, backbone, batch, draw_weights
 
 import roformer_keras
 from roformer_keras import RoFormerCausalLM, RoFormerMaskedLM, RoFormerSim
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.registry import Pooling
 from roformer_keras.engines.network import write_model
 from roformer_keras.engines.onnx_graph import OnnxGraph
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.engines.programs import OpenVINOProgram
-from roformer_keras.errors import ConfigurationError
 from roformer_keras.export.model import served_model
-from roformer_keras.registry import Pooling
 from roformer_keras.tasks import TASKS
 
 BACKBONES = {

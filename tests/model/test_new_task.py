@@ -9,7 +9,8 @@ from roformer_keras import tasks
 SCRIPT = """
 import sys
 import keras
-from roformer_keras import registry, tasks
+from roformer_keras import tasks
+from roformer_keras.base import registry
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 
 @keras.saving.register_keras_serializable("roformer_keras")

@@ -16,7 +16,7 @@ from roformer_keras import (
     layers,
     losses,
 )
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.optimizers import (
     AdamW,
     Lamb,

@@ -22,8 +22,7 @@ from objective_cases import (
 )
 
 from roformer_keras import RoFormerBackbone, RoFormerCausalLM, RoFormerSim
-from roformer_keras.data.encoders import Item
-from roformer_keras.errors import ConfigurationError, VocabularyError
+from roformer_keras.base.errors import ConfigurationError, VocabularyError
 from roformer_keras.objectives import (
     OBJECTIVES,
     CausalLM,
@@ -32,6 +31,7 @@ from roformer_keras.objectives import (
     PairClassification,
     SimBERT,
 )
+from roformer_keras.text.encoders import Item
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.training.pretraining_settings import OBJECTIVE_NAMES as names
 

@@ -5,7 +5,7 @@ The options are the fields of the dataclasses, so a new one needs a line here.
 
 import pytest
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.generation.options import METHODS
 from roformer_keras.verbs.writing import Generate, Paraphrase
 

@@ -10,7 +10,7 @@ from roformer_keras import (
     RoFormerTextRegressor,
     RoFormerTokenClassifier,
 )
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 
 
 @pytest.mark.parametrize("name", ["num_labels", "klasses", "max_seq_length", "droput"])

@@ -14,9 +14,9 @@ from sources import assert_same, copied, tensors_of, unpacked
 
 import roformer_keras
 from roformer_keras import RoFormerTokenClassifier, RoFormerTokenizer, convert
+from roformer_keras.base.errors import ConfigurationError, VocabularyError
 from roformer_keras.cli import main
 from roformer_keras.conversion.reader import open_checkpoint, read_tokenizer
-from roformer_keras.errors import ConfigurationError, VocabularyError
 
 # === Names ===
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.layers import (
     EfficientGlobalPointer,
     GlobalPointer,

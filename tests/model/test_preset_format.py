@@ -23,10 +23,10 @@ from roformer_keras import (
     convert,
     load_model,
 )
+from roformer_keras.base.errors import CheckpointError, ConfigurationError
 from roformer_keras.conversion.checkpoint import weights_to_read
 from roformer_keras.conversion.convert import save
 from roformer_keras.conversion.reader import open_checkpoint
-from roformer_keras.errors import CheckpointError, ConfigurationError
 
 
 @pytest.fixture(scope="module")

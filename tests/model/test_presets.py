@@ -37,10 +37,10 @@ from roformer_keras import (
     RoFormerTokenizer,
     convert,
 )
-from roformer_keras.config import RoFormerConfig
+from roformer_keras.base.config import RoFormerConfig
+from roformer_keras.base.errors import ConfigurationError, OutputError, VocabularyError
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import weight_table
-from roformer_keras.errors import ConfigurationError, OutputError, VocabularyError
 from roformer_keras.models import initializers
 
 MODELS = [

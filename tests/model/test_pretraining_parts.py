@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from tqdm import tqdm
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.training.log import LogFile
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 from roformer_keras.training.recorder import Recorder

@@ -5,7 +5,7 @@ import inspect
 import keras
 
 import roformer_keras
-from roformer_keras.fast_model import FastModel
+from roformer_keras.inference.fast_model import FastModel
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.preset import PresetModel
 

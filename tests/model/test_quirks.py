@@ -17,7 +17,7 @@ import tensorflow as tf
 from common import ROOT, output_of
 from keras import ops
 
-from roformer_keras import quirks
+from roformer_keras.base import quirks
 
 PACKAGE = ROOT / "roformer_keras"
 
@@ -280,7 +280,7 @@ def test_the_adapter_of_a_data_set_stays_for_ever():
 
 ON_JAX = """
 import jax, keras, numpy as np
-from roformer_keras import quirks
+from roformer_keras.base import quirks
 
 x = np.ones((9, 1), "float32")
 

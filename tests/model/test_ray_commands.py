@@ -10,9 +10,9 @@ import pytest
 from common import CHARACTER, GPT, SIM, json_lines, run_main, write_lines
 
 from roformer_keras import RoFormerTextClassifier, distributed, search
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.distributed import dataset as datasets
 from roformer_keras.distributed import files
-from roformer_keras.errors import ConfigurationError
 from roformer_keras.verbs.registry import VERBS
 
 data = pytest.importorskip("ray.data")

@@ -17,8 +17,8 @@ from sources import (
 )
 
 from roformer_keras import RoFormerBackbone, RoFormerMaskedLM, RoFormerSim, convert
+from roformer_keras.base.errors import CheckpointError
 from roformer_keras.conversion.reader import open_checkpoint
-from roformer_keras.errors import CheckpointError
 
 # Nothing may be left in the temporary folder.
 pytestmark = pytest.mark.usefixtures("scratch")

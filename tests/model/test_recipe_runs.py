@@ -7,12 +7,13 @@ import shutil
 import pytest
 from common import CHARACTER, ROOT
 
+from roformer_keras.base.errors import ConfigurationError, SourceError
 from roformer_keras.cli.finetune import read_settings
-from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.tasks.evaluation import fit_baselines
+from roformer_keras.tasks.finetuned import FinetunedTask, report_on
 from roformer_keras.training.finetune import FinetuningRun, finetune_best
 from roformer_keras.training.log import read_log
-from roformer_keras.training.results import FinetunedTask, format_page, report_on
+from roformer_keras.training.results import format_page
 from tools.clue_choices import read_c3
 
 pytestmark = [

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from roformer_keras import RoFormerTokenizer
+from roformer_keras.base.checks import read_toml
+from roformer_keras.base.errors import RoFormerError
 from roformer_keras.bert4keras import models, tokenizers, weight_files
-from roformer_keras.checks import read_toml
 from roformer_keras.conversion.reader import open_checkpoint
-from roformer_keras.data.files import FORMATS, read_records, read_table
-from roformer_keras.errors import RoFormerError
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.export_file import readable_network
 from roformer_keras.io.journal import AppendedFile
 from roformer_keras.models.lora import _read_adapter
 from roformer_keras.search.index import _read_vectors
+from roformer_keras.tables.files import FORMATS, read_records, read_table
 from roformer_keras.training.log import read_log
 from roformer_keras.training.state import _open as open_state
 

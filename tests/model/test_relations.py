@@ -10,7 +10,7 @@ from common import CHARACTER, CHECKPOINTS, ROOT
 from finetuning_cases import ONE_BLOCK
 
 from roformer_keras import RoFormerRelationExtractor, load_model
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.tasks import Relation, Span
 from roformer_keras.tasks.relation_extractor import MAX_ENTITIES, as_triples
 

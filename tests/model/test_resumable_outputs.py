@@ -17,7 +17,7 @@ from disk_steps import disk_states
 from producers import PRODUCERS, STEPS, LineJob, RunFolder, copied, files
 from sources import wrong_modes
 
-from roformer_keras.errors import OutputError
+from roformer_keras.base.errors import OutputError
 
 WITH_RECORD = [producer for producer in PRODUCERS if producer.record]
 

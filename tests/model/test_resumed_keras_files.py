@@ -11,7 +11,7 @@ import pytest
 from common import CHARACTER, GPT, SIM
 
 import roformer_keras
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 
 TEXTS = ["今天天气不错", "她在北京大学", "我们学习语言", "床前明月光"]
 # Class -> source, arguments, and labels of the texts.

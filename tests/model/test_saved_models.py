@@ -23,7 +23,7 @@ from roformer_keras import (
     convert,
     load_model,
 )
-from roformer_keras.errors import (
+from roformer_keras.base.errors import (
     CheckpointError,
     ConfigurationError,
     OutputError,

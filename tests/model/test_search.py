@@ -12,8 +12,8 @@ from roformer_keras import (
     RoFormerTextClassifier,
     search,
 )
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.cli import main
-from roformer_keras.errors import ConfigurationError
 from roformer_keras.export import ServedEncoder, export_model
 from roformer_keras.server.models import ServedModel
 

@@ -20,8 +20,8 @@ from roformer_keras import (
     RoFormerSim,
     convert,
 )
+from roformer_keras.base.errors import CheckpointError, ConfigurationError, SourceError
 from roformer_keras.conversion.reader import open_checkpoint
-from roformer_keras.errors import CheckpointError, ConfigurationError, SourceError
 from roformer_keras.models.embedding import embed
 
 FORMAT = {"format": "sentence-transformers", "verbose": 0}

@@ -12,7 +12,7 @@ from common import run as start_python
 from common import run_main as run
 
 from roformer_keras import RoFormerCausalLM
-from roformer_keras.errors import (
+from roformer_keras.base.errors import (
     CheckpointError,
     ConfigurationError,
     OutputError,

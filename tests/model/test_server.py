@@ -20,14 +20,14 @@ from roformer_keras import (
     RoFormerTokenizer,
     search,
 )
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.cli import main
-from roformer_keras.errors import ConfigurationError
 from roformer_keras.server import ServerOptions, create_app
 from roformer_keras.server.models import ServedModel
 from roformer_keras.server.protection import host_names
 from roformer_keras.server.run import find_address
 from roformer_keras.tasks.evaluation import fit_baselines
-from roformer_keras.training.results import write_baselines
+from roformer_keras.tasks.finetuned import write_baselines
 
 TEXTS = ["今天天气不错", "我爱北京", "你好"]
 
@@ -113,8 +113,10 @@ def test_a_model_that_is_served_is_not_compared(monkeypatch):
     served = ServedModel(SIM, engine="openvino")
     expected = served.vectors(TEXTS)
     served.fix()
-    monkeypatch.setattr("roformer_keras.inference.Structure.has_changed", None)
-    monkeypatch.setattr("roformer_keras.compiled.WeightValues.now", None)
+    monkeypatch.setattr(
+        "roformer_keras.inference.compiled_forward.Structure.has_changed", None
+    )
+    monkeypatch.setattr("roformer_keras.base.compiled.WeightValues.now", None)
     np.testing.assert_array_equal(served.vectors(TEXTS), expected)
 
 

@@ -8,7 +8,7 @@ import pytest
 from common import SMALL
 
 from roformer_keras import RoFormerTokenizer
-from roformer_keras.errors import ConfigurationError, VocabularyError
+from roformer_keras.base.errors import ConfigurationError, VocabularyError
 from roformer_keras.generation import paraphrase as paraphrasing
 from roformer_keras.models.fill_mask import fill_mask
 

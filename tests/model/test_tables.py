@@ -19,9 +19,9 @@ from roformer_keras import (
     RoFormerTextRegressor,
     RoFormerTokenClassifier,
 )
-from roformer_keras.data.texts import as_texts
-from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.training.finetuning_data import read_examples
+from roformer_keras.base.errors import ConfigurationError, SourceError
+from roformer_keras.tables.texts import as_texts
+from roformer_keras.tasks.labelled_files import read_examples
 
 TEXTS, LABELS = ["好极了", "太差了", "不错", "很好"], ["好", "坏", "好", "好"]
 OTHERS = TEXTS[::-1]

@@ -7,7 +7,7 @@ import pytest
 from common import CHARACTER
 
 from roformer_keras import RoFormerMaskedLM, RoFormerTextRegressor
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.base.errors import ConfigurationError, SourceError
 
 TEXTS = {"text": ["今天", "学习", "北京"]}
 TABLES = {
@@ -47,7 +47,7 @@ def test_a_tuple_of_tuples_that_may_be_rows_or_columns_is_refused():
 
 
 def test_a_file_of_pairs_is_no_file_of_single_texts(tmp_path):
-    from roformer_keras.data.files import read_table
+    from roformer_keras.tables.files import read_table
 
     path = tmp_path / "pairs.csv"
     path.write_text("first,second,label\n今天,她在,1\n", encoding="utf-8")

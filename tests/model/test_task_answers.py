@@ -6,7 +6,7 @@ import pytest
 from common import CHARACTER
 from finetuning_cases import ONE_BLOCK
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.tasks.evaluation import evaluate_task
 from roformer_keras.tasks.question_answerer import (
     AnswerCrossentropy,

@@ -6,7 +6,7 @@ import pytest
 from common import CHARACTER
 from finetuning_cases import ONE_BLOCK
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.tasks.labels import choice_number
 from roformer_keras.tasks.multiple_choice import ChoiceRows, RoFormerMultipleChoice
 

@@ -8,10 +8,10 @@ from finetuning_cases import ONE_BLOCK
 
 import roformer_keras
 from roformer_keras import RoFormerBackbone, RoFormerTextClassifier
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.tasks.finetuned import FinetunedTask
 from roformer_keras.tasks.sentence_encoder import RoFormerSentenceEncoder
 from roformer_keras.tasks.triplet_ranker import RoFormerTripletRanker
-from roformer_keras.training.results import FinetunedTask
 
 FIRST = ["今天天气不错", "她在北京", "我们学习语言", "你说的是这个人"]
 SECOND = ["天气不", "在北京工作的人", "不是我们", "他们不学习"]
@@ -99,7 +99,9 @@ def test_triplets_are_ranked(ranker):
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
     # Three are six rows, which JAX fills up to eight.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("roformer_keras.inference.fill_rows", to_eight_rows)
+        patch.setattr(
+            "roformer_keras.inference.compiled_forward.fill_rows", to_eight_rows
+        )
         filled = model.rank(triplets[:3], probabilities=True, verbose=0)
     np.testing.assert_allclose(filled, probabilities[:3], atol=1e-6)
     # The other way round it is the other way round.

@@ -10,9 +10,9 @@ from finetuning_cases import ONE_BLOCK
 from sources import weights
 
 from roformer_keras import RoFormerTokenizer
-from roformer_keras.data.files import read_table
-from roformer_keras.data.tagged import TokenTags, join_tokens
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.tables.files import read_table
+from roformer_keras.tables.tagged import TokenTags, join_tokens
 from roformer_keras.tasks.span_extractor import RoFormerSpanExtractor
 from roformer_keras.tasks.span_labels import Span, as_spans, spans_of_tags
 from roformer_keras.tasks.spans import SpanRows, tags_of_spans

@@ -5,10 +5,10 @@ import pytest
 from common import CHARACTER
 
 from roformer_keras import RoFormerTokenizer
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.data.batches import TextBatches
-from roformer_keras.data.rows import Rows
-from roformer_keras.data.texts import as_texts
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.tables.texts import as_texts
+from roformer_keras.text.rows import Rows
 
 PAIRS = [("甲", "乙"), ("丙", "丁")]
 

@@ -10,14 +10,14 @@ from common import CHARACTER, SIM, V2, WORD
 from finetuning_cases import ONE_BLOCK, assert_mean_of_adversarial_steps
 
 from roformer_keras import RoFormerMaskedLM, tasks
-from roformer_keras.data import rows as batches
-from roformer_keras.errors import ConfigurationError
-from roformer_keras.inference import run_model
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.inference.compiled_forward import run_model
 from roformer_keras.optimizers import AdamW, layerwise_rates, make_optimizer
 from roformer_keras.tasks.labels import sorted_names
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 from roformer_keras.tasks.text_regressor import RoFormerTextRegressor
 from roformer_keras.tasks.vector import TextVector
+from roformer_keras.text import rows as batches
 
 GOOD = ["今天天气不错", "她在北京", "我们学习语言", "你说的是这个人"]
 BAD = ["天气不", "在上海工作的人", "不是我们", "他们不学习"]
@@ -406,7 +406,7 @@ def test_batch_size_of_answers(fitted, monkeypatch):
 def test_answers_to_a_stream_come_one_by_one(fitted, monkeypatch):
     model, _ = fitted
     monkeypatch.setattr(
-        "roformer_keras.data.rows.windows", functools.partial(batches.windows, size=3)
+        "roformer_keras.text.rows.windows", functools.partial(batches.windows, size=3)
     )
     expected, read = probabilities(model), []
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from bundles import described, open_bundle
 
-from roformer_keras.errors import CheckpointError
+from roformer_keras.base.errors import CheckpointError
 from roformer_keras.io.tensor_bundle import TensorBundleReader, write_tensor_bundle
 
 

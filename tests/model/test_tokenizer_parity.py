@@ -13,7 +13,7 @@ from common import ROOT, SHARED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roformer_keras.errors import ConfigurationError, ReferenceUnavailable
+from roformer_keras.base.errors import ConfigurationError, ReferenceUnavailable
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from tools.benchmarks.texts import read_lines
 from tools.reference.bert4keras import reference_worker

@@ -17,7 +17,7 @@ from roformer_keras import (
     RoFormerTextClassifier,
     convert,
 )
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.models.lora import LORA_TARGETS, trainable_count
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.optimizers import make_optimizer

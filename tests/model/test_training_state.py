@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.base.errors import CheckpointError, ConfigurationError
 from roformer_keras.training.log import LogFile, read_log
 from roformer_keras.training.state import load_metadata, load_variables, save_state
 

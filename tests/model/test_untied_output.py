@@ -14,7 +14,7 @@ from roformer_keras import (
     convert,
     load_model,
 )
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.base.errors import CheckpointError, ConfigurationError
 
 SOURCES = {
     "masked": (RoFormerMaskedLM, CHARACTER),

@@ -7,7 +7,7 @@ import pytest
 from weight_cases import CONFIGS, OPTIONS
 
 import roformer_keras
-from roformer_keras.config import config_for_model
+from roformer_keras.base.config import config_for_model
 from roformer_keras.conversion.weights import KERAS_BACKBONE, model_heads, weight_table
 
 # The classes differ in their heads, and in nothing else that has weights.

@@ -13,7 +13,7 @@ from roformer_keras import (
     export,
     load_model,
 )
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.tasks.sentence_encoder import whitening_of
 
 WORDS = ["天", "气", "她", "在", "北京", "我们", "学", "人", "好", "说"]

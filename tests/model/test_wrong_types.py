@@ -8,7 +8,7 @@ from common import CHARACTER, SIM, SMALL
 
 import roformer_keras
 from roformer_keras import export, optimizers
-from roformer_keras.errors import RoFormerError
+from roformer_keras.base.errors import RoFormerError
 
 OBJECT, GOOD = object(), ["不错", "很好"]
 # What an argument takes -> values that it does not.

@@ -23,9 +23,10 @@ from tools.api_reference import (
 WITH_SOURCE = "layers losses metrics models objectives optimizers tasks"
 # These do not: containers, settings, and helpers that this package needs.
 WITHOUT_SOURCE = """
-    AttentionMask FastModel OBJECTIVES Objective Span TASKS TakePositions Task
-    TaskObjective TaskOptions cosines find_spans finetuning_rate label_is_best
-    load_model neighbour_is_nearest pair_cosines
+    AttentionMask FastModel FinetuningSettings OBJECTIVES Objective OptimizerSettings
+    Span TASKS TakePositions Task TaskObjective TaskOptions cosines find_spans
+    finetuning_rate label_is_best load_finetuned load_model neighbour_is_nearest
+    pair_cosines
 """
 # Where a class checks its arguments.
 METHODS = {"__init__", "__post_init__", "_check_together", "__call__", "call", "build"}

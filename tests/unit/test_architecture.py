@@ -18,23 +18,16 @@ PACKAGE = ROOT / "roformer_keras"
 LAYERS = (
     "__main__",
     "cli",
-    "server",
-    "distributed",
-    "callbacks verbs",
-    "bert4keras export training verification",
+    "callbacks distributed server",
+    "bert4keras export training verbs verification",
     "tasks",
     "models",
-    "objectives",
-    "fast_model generation search",
-    "data",
+    "generation objectives",
     "inference text",
-    "conversion engines metrics",
-    "hub layers",
-    "compiled config io optimizers",
-    "schedules",
-    "backend checks losses processes",
-    "extras",
-    "errors other_names progress quirks registry types",
+    "conversion data engines metrics search",
+    "hub layers tables",
+    "errors io losses optimizers",
+    "base",
 )
 RANKS = {
     unit: rank for rank, units in enumerate(LAYERS[::-1]) for unit in units.split()
@@ -45,18 +38,18 @@ ANYWHERE = "__init__"
 ALLOWED = {
     "tensorflow": """
         bert4keras/data_generator bert4keras/keras_functions bert4keras/train_functions
-        compiled data/adapters data/generators fast_model inference
+        base/compiled base/quirks data/adapters data/generators export/runtime
+        inference/compiled_forward inference/fast_model
         layers/fused layers/long_attention models/initializers optimizers
-        export/runtime quirks
         tasks/adversarial verification/reference_process
     """,
     "tf_keras": "verification/reference_process",
     "bert4keras": "verification/reference_process",
     "jax": """
-        compiled data/adapters layers/long_attention quirks tasks/adversarial
-        distributed/training training/finetune
+        base/compiled base/quirks data/adapters layers/long_attention
+        tasks/adversarial distributed/training training/finetune
     """,
-    "torch": "compiled tasks/adversarial verification/reference_process",
+    "torch": "base/compiled tasks/adversarial verification/reference_process",
     "transformers": "verification/reference_process",
     "onnxruntime": "export/model",
     "matplotlib": "training/plots training/finetuning_plots",
@@ -218,7 +211,9 @@ def test_the_rules_see_what_they_forbid():
     process = imports_of(Path("verification/reference_process.py"))
     assert {"tensorflow", "bert4keras"} <= process
     assert "roformer_keras.cli.main.main" in imports_of(Path("cli/__init__.py"))
-    assert "roformer_keras.errors.ConfigurationError" in imports_of(Path("config.py"))
+    assert "roformer_keras.base.errors.ConfigurationError" in imports_of(
+        Path("base/config.py")
+    )
 
 
 def test_unknown_names_are_attribute_errors():

@@ -9,11 +9,11 @@ import pytest
 from hostile.run import unrefused
 from pyarrow import ipc, parquet
 
+from roformer_keras.base.errors import SourceError
 from roformer_keras.cli.texts import read_lines
-from roformer_keras.data import arrow, files
-from roformer_keras.data.corpus import CorpusSource, read_corpus
-from roformer_keras.data.files import read_records, read_table
-from roformer_keras.errors import SourceError
+from roformer_keras.tables import arrow, files
+from roformer_keras.tables.corpus import CorpusSource, read_corpus
+from roformer_keras.tables.files import read_records, read_table
 
 ROWS = {"id": [7, 8, 9], "text": ["甲，乙", "丙 丁", "戊"], "label": ["好", "坏", "好"]}
 TEXTS, LABELS = [("甲，乙",), ("丙 丁",), ("戊",)], ["好", "坏", "好"]

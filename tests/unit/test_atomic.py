@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from common import limited_file_size, run, write_folder
 
-from roformer_keras.errors import OutputError, SourceError
+from roformer_keras.base.errors import OutputError, SourceError
 from roformer_keras.io import atomic
 from roformer_keras.io.atomic import is_space_error, replacing
 
@@ -150,7 +150,7 @@ def test_a_file_size_limit_under_every_writer(tmp_path):
     code = """
         import json, sys
         from roformer_keras.io.atomic import replacing
-        from roformer_keras.errors import OutputError
+        from roformer_keras.base.errors import OutputError
         for name, code in json.loads(sys.argv[2]).items():
             try:
                 with replacing(f"{sys.argv[1]}/{name}", overwrite=True) as partial:

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from roformer_keras import backend
-from roformer_keras.errors import BackendError
+from roformer_keras.base import backend
+from roformer_keras.base.errors import BackendError
 
 EVERY = "tensorflow jax torch openvino"
 # Installed, KERAS_BACKEND, the backend of Keras's file; and what is chosen.
@@ -108,7 +108,7 @@ def test_a_missing_backend_is_named_while_the_package_starts(
     assert sys.meta_path == before
     # A name of a package like this one needs a backend, and says so. Here another test
     # may have imported the names.
-    lines = "from roformer_keras.backend import lazy_names\n"
+    lines = "from roformer_keras.base.backend import lazy_names\n"
     lines += "__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)\n"
     files = {"__init__.py": lines, "__init__.pyi": "from .a import b as b\n"}
     (tmp_path / "lazy_package").mkdir()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 from tools import benchmark
 from tools.benchmarks import chinese, figure_tables
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from common import SHARED
 
-from roformer_keras.config import RoFormerConfig
-from roformer_keras.errors import SourceError
+from roformer_keras.base.config import RoFormerConfig
+from roformer_keras.base.errors import SourceError
 from roformer_keras.hub.catalog import (
     CATALOG,
     checkpoints_folder,

@@ -23,9 +23,9 @@ from common import run_main as run
 from sources import assert_same, tensors_of, unpacked
 
 from roformer_keras import RoFormerTokenizer
+from roformer_keras.base.errors import ConfigurationError, SourceError
 from roformer_keras.cli.main import find_commands
 from roformer_keras.conversion.push import push_to_hub
-from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.hub.catalog import CATALOG, SHIPPED, find, resolve
 
 

@@ -18,18 +18,18 @@ from common import ROOT, give_stdin
 from common import run_main as run
 
 import roformer_keras
+from roformer_keras.base.errors import ConfigurationError, RoFormerError, SourceError
+from roformer_keras.base.types import FileEncoding, FileFormat
 from roformer_keras.cli import finetune, pretrain
 from roformer_keras.cli.main import _add_flags, find_commands
 from roformer_keras.cli.texts import read_lines
-from roformer_keras.data.corpus import CorpusSource
-from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
+from roformer_keras.tables.corpus import CorpusSource
 from roformer_keras.tasks import TASKS
-from roformer_keras.training.finetuning_settings import FinetuningSettings
+from roformer_keras.tasks.finetuning_settings import FinetuningSettings
 from roformer_keras.training.pretraining_settings import (
     PretrainingSettings,
     TrainingStage,
 )
-from roformer_keras.types import FileEncoding, FileFormat
 
 # What scripts rely on: a name that goes or comes is a decision, made here.
 LINES = "config output overwrite quiet source text vocabulary"

@@ -11,9 +11,9 @@ import types
 import pytest
 from common import SIM, run_main
 
-from roformer_keras import extras
+from roformer_keras.base import extras
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.cli.main import _add_flags, find_commands
-from roformer_keras.errors import ConfigurationError
 
 # A line of each command that needs no library; {} is where an option goes.
 LINES = {

@@ -8,13 +8,13 @@ from common import CHARACTER, zipped_json
 from hostile.run import unrefused
 from weight_cases import SIZES
 
-from roformer_keras.checks import check_names
-from roformer_keras.config import (
+from roformer_keras.base.checks import check_names
+from roformer_keras.base.config import (
     MODEL_FIELDS,
     RoFormerConfig,
     config_for_model,
 )
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 
 BASE = {**SIZES, "vocabulary_size": 30, "intermediate_dim": 16}
 BERT = {

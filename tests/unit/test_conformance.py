@@ -18,12 +18,12 @@ from huggingface_folders import FOLDER
 from table_files import CELLS, KEYED, write, write_table
 
 from roformer_keras import convert
+from roformer_keras.base.errors import ConfigurationError, RoFormerError
 from roformer_keras.cli.texts import read_rows
 from roformer_keras.conversion.reader import read_tokenizer
-from roformer_keras.data.files import read_records, read_table
 from roformer_keras.distributed.files import _rows_of
-from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.io.json_file import MAX_DEPTH
+from roformer_keras.tables.files import read_records, read_table
 from roformer_keras.tasks.labels import parse_name
 
 # === Rows ===

@@ -34,14 +34,14 @@ from sources import (
 )
 
 from roformer_keras import convert
-from roformer_keras.config import RoFormerConfig
-from roformer_keras.conversion.reader import open_checkpoint
-from roformer_keras.errors import (
+from roformer_keras.base.config import RoFormerConfig
+from roformer_keras.base.errors import (
     CheckpointError,
     ConfigurationError,
     OutputError,
     VocabularyError,
 )
+from roformer_keras.conversion.reader import open_checkpoint
 
 # Nothing may be left in the temporary folder.
 pytestmark = pytest.mark.usefixtures("scratch")
@@ -359,7 +359,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
     code = """
         import json, os, resource, sys
         from roformer_keras import convert
-        from roformer_keras.errors import OutputError
+        from roformer_keras.base.errors import OutputError
         source, folder, targets = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
         import h5py, safetensors.numpy
         for limit in (1, 5_000, 50_000):

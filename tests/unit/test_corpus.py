@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 from hostile.run import unrefused
 
-from roformer_keras.data.corpus import CorpusSource, read_corpus
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.base.errors import ConfigurationError, SourceError
+from roformer_keras.tables.corpus import CorpusSource, read_corpus
 
 LINES = [f"第{number}句。" for number in range(50)]
 

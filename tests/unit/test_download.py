@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from web_server import NAME, Server, make_zip, serving, status, whole
 
-from roformer_keras.errors import DownloadError, OutputError, SourceError
+from roformer_keras.base.errors import DownloadError, OutputError, SourceError
 from roformer_keras.hub import download as download_module
 from roformer_keras.hub.download import download
 

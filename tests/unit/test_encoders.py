@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roformer_keras.data.encoders import DocumentEncoder, PairEncoder, split_sentences
-from roformer_keras.data.examples import EpochItems, sorted_batches, tokenize_corpus
-from roformer_keras.data.loader import Loader, batch_maker
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.base.errors import ConfigurationError, SourceError
+from roformer_keras.data.loader import Loader, batch_maker, sorted_batches
+from roformer_keras.text.encoders import DocumentEncoder, PairEncoder, split_sentences
+from roformer_keras.text.examples import EpochItems, tokenize_corpus
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -5,9 +5,14 @@ import pickle
 
 import pytest
 
-from roformer_keras import errors
+from roformer_keras.base import errors
+from roformer_keras.base.errors import (
+    ConfigurationError,
+    Hint,
+    RoFormerError,
+    errors_at,
+)
 from roformer_keras.cli.flags import show_hint
-from roformer_keras.errors import ConfigurationError, Hint, RoFormerError, errors_at
 
 CLASSES = [getattr(errors, name) for name in errors.__all__ if name[0].isupper()]
 

@@ -4,9 +4,9 @@ import json
 
 from hostile.run import unrefused
 
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.cli import finetune
-from roformer_keras.errors import ConfigurationError
-from roformer_keras.training.finetuning_settings import FinetuningSettings
+from roformer_keras.tasks.finetuning_settings import FinetuningSettings
 
 
 def settings_of(train, task="text-classification", **changes):

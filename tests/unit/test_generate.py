@@ -9,7 +9,7 @@ from common import GPT
 from plain_decoding import FakeDecoder
 
 from roformer_keras import RoFormerTokenizer
-from roformer_keras.errors import ConfigurationError, VocabularyError
+from roformer_keras.base.errors import ConfigurationError, VocabularyError
 from roformer_keras.generation import generate as writing
 from roformer_keras.generation.generate import Scored
 from roformer_keras.generation.prompts import DefaultLengths, as_prompt

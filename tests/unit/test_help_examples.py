@@ -103,7 +103,7 @@ OWNERS = {
     "verbs/writing.py": "generate",
     # As all commands that run on Ray.
     "distributed": "embed",
-    "extras.py": "embed",
+    "base/extras.py": "embed",
 }
 # Commands of other programs, which have their own flags.
 OTHERS = re.compile(r"\b(?:pip|ray|python3?|docker|curl) (?!serve)[^`\n]*")

@@ -17,7 +17,7 @@ from hostile import (
 from hostile.run import unrefused, unrefused_rows
 from web_server import NAME, serving
 
-from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
+from roformer_keras.base.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.io.export_file import check_types, parse_export
 from roformer_keras.io.json_file import parse_json
 

@@ -15,8 +15,8 @@ from hostile.run import unrefused
 from huggingface_folders import FOLDER, WORDS, changed
 from sources import assert_same, copied, listing
 
+from roformer_keras.base.errors import CheckpointError, RoFormerError, SourceError
 from roformer_keras.conversion.convert import open_prepared
-from roformer_keras.errors import CheckpointError, RoFormerError, SourceError
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.pytorch import open_pytorch
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from hostile.run import make, unrefused
 
+from roformer_keras.base.errors import ConfigurationError, SourceError, name_list
 from roformer_keras.cli.texts import read_lines
-from roformer_keras.data.files import FORMATS, read_table
-from roformer_keras.errors import ConfigurationError, SourceError, name_list
+from roformer_keras.tables.files import FORMATS, read_table
 
 TEXTS = [("甲，乙",), ("丙 丁",)]
 

@@ -4,9 +4,9 @@ import numpy as np
 import pandas
 from hostile.run import unrefused
 
-from roformer_keras.data.tagged import TokenTags, join_tokens, token_tags
-from roformer_keras.data.texts import as_texts
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.tables.tagged import TokenTags, join_tokens, token_tags
+from roformer_keras.tables.texts import as_texts
 from roformer_keras.tasks.labels import (
     choice_number,
     class_names,

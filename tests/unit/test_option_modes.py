@@ -8,11 +8,11 @@ import dataclasses
 
 import pytest
 
-from roformer_keras.data.corpus import CorpusSource
-from roformer_keras.errors import ConfigurationError
-from roformer_keras.registry import TASKS
-from roformer_keras.training.finetuning_settings import FinetuningSettings
-from roformer_keras.training.optimizer_settings import OptimizerSettings
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.registry import TASKS
+from roformer_keras.tables.corpus import CorpusSource
+from roformer_keras.tasks.finetuning_settings import FinetuningSettings
+from roformer_keras.tasks.optimizer_settings import OptimizerSettings
 from roformer_keras.training.pretraining_settings import (
     OBJECTIVE_NAMES,
     PretrainingSettings,

@@ -6,8 +6,9 @@ import re
 import pytest
 
 import roformer_keras
-from roformer_keras import RoFormerTokenizer, other_names, server
-from roformer_keras.errors import ConfigurationError
+from roformer_keras import RoFormerTokenizer, server
+from roformer_keras.base import other_names
+from roformer_keras.base.errors import ConfigurationError
 
 PUBLIC = set(roformer_keras.__all__)
 
@@ -49,7 +50,7 @@ def test_modules_are_imported_as_ever():
         from roformer_keras.server import creat_app  # noqa: F401
     assert not hasattr(server, "create_apps")
     # No name of the stub, but a module.
-    from roformer_keras import other_names as module
+    from roformer_keras.base import other_names as module
 
     assert module is other_names
 

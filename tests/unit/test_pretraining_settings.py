@@ -5,8 +5,8 @@ import json
 import pytest
 from hostile.run import unrefused
 
-from roformer_keras.data.corpus import CorpusSource
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.base.errors import ConfigurationError, SourceError
+from roformer_keras.tables.corpus import CorpusSource
 from roformer_keras.training.pretraining_settings import (
     PretrainingSettings,
     TrainingStage,

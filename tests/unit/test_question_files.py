@@ -6,10 +6,10 @@ import json
 import pytest
 from hostile.run import make, unrefused
 
-from roformer_keras.data.choices import MAX_CHOICES, check_choices
-from roformer_keras.data.files import read_records, read_table
-from roformer_keras.data.texts import as_texts
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.base.errors import ConfigurationError, SourceError
+from roformer_keras.tables.choices import MAX_CHOICES, check_choices
+from roformer_keras.tables.files import read_records, read_table
+from roformer_keras.tables.texts import as_texts
 from roformer_keras.tasks.labels import parse_answers
 from tools import clue_choices
 

@@ -34,17 +34,17 @@ from sources import (
 )
 
 from roformer_keras import convert
-from roformer_keras.config import RoFormerConfig
-from roformer_keras.conversion.checkpoint import model_of, weights_to_read
-from roformer_keras.conversion.reader import open_checkpoint
-from roformer_keras.conversion.weights import model_heads
-from roformer_keras.errors import (
+from roformer_keras.base.config import RoFormerConfig
+from roformer_keras.base.errors import (
     CheckpointError,
     ConfigurationError,
     RoFormerError,
     SourceError,
     VocabularyError,
 )
+from roformer_keras.conversion.checkpoint import model_of, weights_to_read
+from roformer_keras.conversion.reader import open_checkpoint
+from roformer_keras.conversion.weights import model_heads
 from roformer_keras.hub.catalog import resolve
 
 # Nothing may be left in the temporary folder.

@@ -12,10 +12,10 @@ from common import GPT, WORD
 from plain_decoding import FakeDecoder
 
 from roformer_keras import RoFormerTokenizer
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.generation import GenerationConfig, Prompt, decode, stream
+from roformer_keras.generation.beam_search import RandomStream
 from roformer_keras.generation.generate import text_pieces
-from roformer_keras.generation.search import RandomStream
 
 PROMPTS = [(2, 7, 9), (2, 30, 8, 0, 11, 20, 31), (2, 8), (2, 12, 13, 14)]
 # The first is suppressed before a text is long enough, as [SEP] is.

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from common import limited_file_size, run, write_folder
 
-from roformer_keras.errors import (
+from roformer_keras.base.errors import (
     CheckpointError,
     OutputError,
     RoFormerError,
@@ -657,7 +657,7 @@ def test_a_file_size_limit_while_unpacking(tmp_path, bundle):
     code = """
         import sys
         from roformer_keras.io.sources import open_source
-        from roformer_keras.errors import SourceError
+        from roformer_keras.base.errors import SourceError
         try:
             with open_source(sys.argv[1]):
                 pass

@@ -8,8 +8,8 @@ import pyarrow
 import pytest
 from table_files import CELLS, KEYED, TEXT, write, write_table
 
-from roformer_keras.data.files import FORMATS, read_records, read_table
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.base.errors import ConfigurationError, SourceError
+from roformer_keras.tables.files import FORMATS, read_records, read_table
 from roformer_keras.tasks.labels import label_kind, parse_name, typed_names
 from roformer_keras.tasks.span_labels import as_spans
 

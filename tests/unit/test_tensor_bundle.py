@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from bundles import described, open_bundle
 
-from roformer_keras.errors import CheckpointError
+from roformer_keras.base.errors import CheckpointError
 from roformer_keras.io import tensor_bundle
 from roformer_keras.io.tensor_bundle import TensorBundleReader, write_tensor_bundle
 

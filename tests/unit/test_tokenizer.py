@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roformer_keras.errors import (
+from roformer_keras.base.errors import (
     ConfigurationError,
     OutputError,
     SourceError,

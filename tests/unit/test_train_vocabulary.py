@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.base.errors import ConfigurationError, SourceError
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import (
     build_subword_vocabulary,

@@ -5,7 +5,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from roformer_keras.cli.jobs import open_job
-from roformer_keras.data.vector_files import arrow_bytes, npy_bytes, write_parquet
+from roformer_keras.io.vector_files import arrow_bytes, npy_bytes, write_parquet
 
 TEXTS = [f"第{number}句" for number in range(10)]
 VECTORS = np.random.default_rng(0).normal(size=(10, 4)).astype("float32")

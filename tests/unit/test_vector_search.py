@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from roformer_keras.data.cosines import unit_rows
-from roformer_keras.errors import CheckpointError, ConfigurationError, SourceError
+from roformer_keras.base.errors import CheckpointError, ConfigurationError, SourceError
 from roformer_keras.search import neighbours
+from roformer_keras.search.cosines import unit_rows
 from roformer_keras.search.index import VectorIndex, build_index, known_source
 from roformer_keras.search.neighbours import cluster, paraphrase_mining, semantic_search
 from roformer_keras.search.rerank import rerank

@@ -7,14 +7,14 @@ import importlib
 import pytest
 from common import ROOT
 
-from roformer_keras.checks import number
+from roformer_keras.base.checks import number
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.cli import layouts
 from roformer_keras.cli.flags import add_flags, find_class
 from roformer_keras.cli.main import _add_flags, find_commands
 from roformer_keras.cli.verbs import VerbCommand
 from roformer_keras.distributed import dataset
 from roformer_keras.distributed.files import RayOptions
-from roformer_keras.errors import ConfigurationError
 from roformer_keras.server.requests import ROUTES, request_model
 from roformer_keras.verbs import writing
 from roformer_keras.verbs.registry import VERBS

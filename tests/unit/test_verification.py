@@ -9,14 +9,14 @@ from common import CHARACTER, GPT, NSP, SAVED, SIM, SMALL, V2, V2_EMBEDDING_SIZE
 from common import zipped_json as config_of
 from sources import tensors_of, write_checkpoint
 
-from roformer_keras.conversion.convert import convert
-from roformer_keras.conversion.reader import open_checkpoint
-from roformer_keras.errors import (
+from roformer_keras.base.errors import (
     CheckpointError,
     ConfigurationError,
     ReferenceUnavailable,
     SourceError,
 )
+from roformer_keras.conversion.convert import convert
+from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.verification import answers, reference
 from roformer_keras.verification.answers import LiveAnswers, Output, SavedAnswers
 from roformer_keras.verification.reference import Reference, TransformersReference

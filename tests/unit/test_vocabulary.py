@@ -5,7 +5,7 @@ from common import CHECKPOINTS, SHARED, zipped
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roformer_keras.errors import VocabularyError
+from roformer_keras.base.errors import VocabularyError
 from roformer_keras.io.vocabulary import read_vocabulary, write_vocabulary
 
 

@@ -4,7 +4,7 @@ from common import CHECKPOINTS, zipped_json
 from sources import tensors_of
 from weight_cases import CONFIGS
 
-from roformer_keras.config import RoFormerConfig
+from roformer_keras.base.config import RoFormerConfig
 from roformer_keras.conversion.weights import (
     HEADS,
     head_of,

@@ -10,9 +10,9 @@ from common import run_main as run
 from sources import unpacked
 
 from roformer_keras import FinetuningSettings, RoFormerTokenizer
-from roformer_keras.checks import read_fields
-from roformer_keras.data.files import read_table
+from roformer_keras.base.checks import read_fields
 from roformer_keras.io import atomic
+from roformer_keras.tables.files import read_table
 
 
 def crlf(path, text):

@@ -6,9 +6,9 @@ import pytest
 from common import ROOT, run_main
 
 import roformer_keras
-from roformer_keras.checks import check_names
-from roformer_keras.errors import ConfigurationError
-from roformer_keras.other_names import WITHDRAWN
+from roformer_keras.base.checks import check_names
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.other_names import WITHDRAWN
 
 TEXT = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 SECTION = TEXT.partition("### Withdrawn in 0.2\n")[2].partition("\n### ")[0]

@@ -8,7 +8,7 @@ import datetime
 import re
 from collections.abc import Iterable
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 
 WORDS = {
     # Of several tables.

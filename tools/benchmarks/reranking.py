@@ -74,7 +74,7 @@ def main(arguments=None):
 def pairs_of(file, part):
     """Classical and modern sentences of the books of a part."""
     from roformer_keras import CorpusSource
-    from roformer_keras.data.corpus import read_corpus
+    from roformer_keras.tables.corpus import read_corpus
 
     source = CorpusSource(files=(file,), fields=("1", "2"), group="3", holdout=HOLDOUT)
     return list(read_corpus(source, part))

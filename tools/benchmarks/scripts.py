@@ -85,7 +85,7 @@ def main(arguments=None):
 
 def draw_reviews(path, count):
     """Texts and classes of some reviews, chosen by a seed."""
-    from roformer_keras.data.files import read_table
+    from roformer_keras.tables.files import read_table
 
     table = read_table(path, 1)
     chosen = np.random.default_rng(0).permutation(len(table.labels))[:count]

@@ -97,7 +97,7 @@ class RoFormer(EncodeSide):
         return {"weights_mb": 4 * self.model(source).count_params() / 2**20}
 
     def encode(self, shape, engine="auto"):
-        from roformer_keras.inference import run_model
+        from roformer_keras.inference.compiled_forward import run_model
 
         inputs = self.keep(self.inputs, shape)
         return sample(run_model(self.keep(self.model), inputs, engine))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from roformer_keras.data import files
+from roformer_keras.tables import files
 from tools import DATA, ROOT
 
 POEMS = DATA / "poetry" / "tang_poems.jsonl.gz"

@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from roformer_keras.data.files import read_table
+from roformer_keras.tables.files import read_table
 from tools import DATA
 from tools.commands import Parser, command
 from tools.tables import print_table
@@ -63,7 +63,7 @@ def measure(source, pooling, table, texts, dims):
 
 def spearman(sides, labels):
     """Of the cosines of both sides of each pair."""
-    from roformer_keras.data.cosines import unit_rows
+    from roformer_keras.search.cosines import unit_rows
     from roformer_keras.tasks.measures import NumberMeasure
 
     cosines = np.multiply(*map(unit_rows, sides)).sum(axis=1)

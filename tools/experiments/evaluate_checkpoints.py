@@ -29,9 +29,9 @@ import sacrebleu
 import scipy.special
 from tqdm import tqdm
 
-from roformer_keras.checks import check_integer
-from roformer_keras.data.corpus import read_corpus
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.checks import check_integer
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.tables.corpus import read_corpus
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 from tools.commands import Parser, command
 from tools.experiments import baselines
@@ -70,7 +70,7 @@ def main(arguments=None):
 
 
 def evaluate_mlm(options):
-    from roformer_keras.data.encoders import DocumentEncoder
+    from roformer_keras.text.encoders import DocumentEncoder
 
     model = load("RoFormerMaskedLM", options.checkpoint)
     tokenizer = model.tokenizer

@@ -27,7 +27,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.config import RoFormerConfig
+from roformer_keras.base.config import RoFormerConfig
 from roformer_keras.models import RoFormerCausalLM
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 from tools.experiments import language_models

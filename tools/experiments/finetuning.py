@@ -30,15 +30,15 @@ import numpy as np
 from keras import ops
 
 from roformer_keras import tasks
-from roformer_keras.config import RoFormerConfig
+from roformer_keras.base.config import RoFormerConfig
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.conversion.convert import convert
 from roformer_keras.data.batches import TextBatches
-from roformer_keras.data.files import read_table
-from roformer_keras.data.texts import as_numbers
-from roformer_keras.errors import ConfigurationError
 from roformer_keras.io.journal import digest
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.optimizers import make_optimizer
+from roformer_keras.tables.files import read_table
+from roformer_keras.tables.texts import as_numbers
 from roformer_keras.tasks.measures import NumberMeasure, SpanMeasure
 from roformer_keras.tasks.span_labels import spans_of_tags
 from roformer_keras.text.tokenizer import RoFormerTokenizer

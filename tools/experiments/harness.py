@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from roformer_keras.checks import check_integer
+from roformer_keras.base.checks import check_integer
 from roformer_keras.io import journal
 from roformer_keras.training.plots import drawing
 from tools.commands import Parser, command

@@ -9,9 +9,9 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
-from roformer_keras.data.corpus import read_corpus
-from roformer_keras.data.examples import EpochItems, tokenize_corpus
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.tables.corpus import read_corpus
+from roformer_keras.text.examples import EpochItems, tokenize_corpus
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import build_vocabulary
 from roformer_keras.training.pretrain import optimizer_of

@@ -20,12 +20,12 @@ import keras
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from roformer_keras import checks
-from roformer_keras.checks import columns, file_paths, integer, number, source_path
-from roformer_keras.data.corpus import CorpusSource, read_corpus
+from roformer_keras.base import checks
+from roformer_keras.base.checks import columns, file_paths, integer, number, source_path
 from roformer_keras.optimizers import make_optimizer
+from roformer_keras.tables.corpus import CorpusSource, read_corpus
 from roformer_keras.tasks import RoFormerTripletRanker
-from roformer_keras.training.optimizer_settings import dtype_policy
+from roformer_keras.tasks.optimizer_settings import dtype_policy
 from tools.experiments.harness import Experiment, count_seeds, linear_schedule, spread
 from tools.tables import markdown
 

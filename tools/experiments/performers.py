@@ -18,8 +18,8 @@ import sys
 import keras
 import numpy as np
 
-from roformer_keras.config import PERFORMERS, RoFormerConfig
-from roformer_keras.errors import errors_at
+from roformer_keras.base.config import PERFORMERS, RoFormerConfig
+from roformer_keras.base.errors import errors_at
 from roformer_keras.models import RoFormerCausalLM
 from roformer_keras.training import pretraining_settings
 from tools.experiments.harness import LossCurves

@@ -15,8 +15,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.checks import check_integer
-from roformer_keras.config import RoFormerConfig
+from roformer_keras.base.checks import check_integer
+from roformer_keras.base.config import RoFormerConfig
 from roformer_keras.data.loader import Loader, batch_maker
 from roformer_keras.models import RoFormerMaskedLM
 from roformer_keras.objectives import MaskedLM, TakePositions

@@ -37,7 +37,7 @@ from pathlib import Path
 
 import h5py
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.base.errors import ConfigurationError
 from tools import ROOT
 from tools.commands import Parser, command
 from tools.fuzz.targets import TARGETS

@@ -20,7 +20,7 @@ from collections import Counter
 
 import atheris
 
-from roformer_keras.errors import RoFormerError
+from roformer_keras.base.errors import RoFormerError
 
 # Modules that are imported from here on, whenever that is, count their branches.
 _COUNTED = ("roformer_keras", "planted_readers", "pickle", "pickletools", "zipfile")

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from roformer_keras.base.errors import RoFormerError
 from roformer_keras.conversion.checkpoint import model_of
 from roformer_keras.conversion.convert import convert, prepare
 from roformer_keras.conversion.reader import open_checkpoint, read_tokenizer
-from roformer_keras.errors import RoFormerError
 from roformer_keras.generation.served import is_served_generator
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json

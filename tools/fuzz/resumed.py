@@ -82,7 +82,7 @@ def _resume_training(folder: Path):
     import keras
     import numpy as np
 
-    from roformer_keras.training.folder import LOG, STATE, is_new_run
+    from roformer_keras.io.training_folder import LOG, STATE, is_new_run
     from roformer_keras.training.log import read_log
     from roformer_keras.training.state import load_metadata, load_variables
 

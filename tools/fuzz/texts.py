@@ -9,15 +9,15 @@ import lzma
 import random
 from pathlib import Path
 
-from roformer_keras.config import RoFormerConfig
-from roformer_keras.data.corpus import CorpusSource, read_corpus
-from roformer_keras.data.encoders import DocumentEncoder
-from roformer_keras.data.files import read_table
-from roformer_keras.errors import RoFormerError
+from roformer_keras.base.config import RoFormerConfig
+from roformer_keras.base.errors import RoFormerError
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json
+from roformer_keras.tables.corpus import CorpusSource, read_corpus
+from roformer_keras.tables.files import read_table
+from roformer_keras.tasks.finetuning_settings import FinetuningSettings
+from roformer_keras.text.encoders import DocumentEncoder
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 from tools import ROOT
 from tools.fuzz import seeds
@@ -278,7 +278,7 @@ def _encoder():
 def _read_examples(folder: Path):
     """Rows as every task reads their labels."""
     from roformer_keras import tasks
-    from roformer_keras.training.finetuning_data import read_examples
+    from roformer_keras.tasks.labelled_files import read_examples
 
     (path,) = folder.iterdir()
 

@@ -19,7 +19,7 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
-from roformer_keras.errors import RoFormerError
+from roformer_keras.base.errors import RoFormerError
 from tools import ROOT
 from tools.fuzz.target import Finding, Target
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roformer_keras.errors import ReferenceUnavailable
+from roformer_keras.base.errors import ReferenceUnavailable
 from tools import ROOT
 from tools.workers import Worker
 

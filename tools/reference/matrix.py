@@ -28,10 +28,10 @@ import h5py
 import numpy as np
 
 from roformer_keras import convert, tasks, verify
+from roformer_keras.base.errors import RoFormerError
 from roformer_keras.conversion.convert import save
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import weight_table
-from roformer_keras.errors import RoFormerError
 from roformer_keras.verification.reference import Reference, TransformersReference
 from tools import ROOT
 from tools.commands import Parser, command

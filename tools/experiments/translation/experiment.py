@@ -24,11 +24,11 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
-from roformer_keras import checks
-from roformer_keras.checks import read_toml
-from roformer_keras.data.corpus import CorpusSource, read_corpus
-from roformer_keras.data.files import read_lines
-from roformer_keras.errors import ConfigurationError, SourceError, errors_at
+from roformer_keras.base import checks
+from roformer_keras.base.checks import read_toml
+from roformer_keras.base.errors import ConfigurationError, SourceError, errors_at
+from roformer_keras.tables.corpus import CorpusSource, read_corpus
+from roformer_keras.tables.files import read_lines
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import (
     build_subword_vocabulary,

@@ -7,9 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.data.batches import TextBatches
-from roformer_keras.data.rows import pad, padded_width
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.text.rows import pad, padded_width
 
 
 class LabelSmoothing(keras.losses.Loss):

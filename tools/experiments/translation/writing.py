@@ -6,9 +6,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.compiled import Compiled
-from roformer_keras.data.rows import pad
+from roformer_keras.base.compiled import Compiled
 from roformer_keras.generation import GenerationConfig, Prompt, decode
+from roformer_keras.text.rows import pad
 
 
 @dataclasses.dataclass

@@ -1,0 +1,584 @@
+"""Checks of arguments, and settings: dataclasses that declare a rule at each field.
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training(Settings):
+    epochs: int = integer(3, minimum=1)
+    dropout: float = number(0.1, minimum=0, below=1)
+    schedule: str = choice("linear", choices=("linear", "constant"))
+
+Training(dropout=2)
+# ConfigurationError: dropout must be a number in [0, 1), got 2
+"""
+
+import dataclasses
+import difflib
+import functools
+import inspect
+import json
+import math
+import operator
+import os
+import stat
+import tomllib
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from roformer_keras.base.errors import (
+    ConfigurationError,
+    Hint,
+    SourceError,
+    errors_at,
+)
+from roformer_keras.base.other_names import NAMES, explain_withdrawn
+
+_Function = TypeVar("_Function", bound=Callable)
+
+# === Arguments ===
+
+
+def is_integer(value) -> bool:
+    """True if it is an integer of any library; True and False are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def check_integer(
+    name: str, value, minimum: int | None = None, maximum: int | None = None
+) -> None:
+    """Raises ConfigurationError unless it is an integer from minimum to maximum."""
+    if (
+        not is_integer(value)
+        or (minimum is not None and value < minimum)
+        or (maximum is not None and value > maximum)
+    ):
+        bounds = _bounds(minimum, maximum)
+        raise ConfigurationError(f"{name} must be an integer{bounds}, got {value!r}")
+
+
+def check_number(
+    name: str, value, minimum=None, maximum=None, above=None, below=None
+) -> None:
+    """Raises ConfigurationError unless it is a finite number within the bounds.
+
+    Args:
+        name: str. What the error calls the value.
+        value: the value.
+        minimum, maximum: numbers or None. The bounds, if they are allowed themselves.
+        above, below: numbers or None. The bounds, if they are not.
+    """
+    if (
+        not _is_finite(value)
+        or (minimum is not None and value < minimum)
+        or (maximum is not None and value > maximum)
+        or (above is not None and value <= above)
+        or (below is not None and value >= below)
+    ):
+        kind = "finite number" if maximum is below is None else "number"
+        bounds = _bounds(minimum, maximum, above, below)
+        raise ConfigurationError(f"{name} must be a {kind}{bounds}, got {value!r}")
+
+
+def check_flag(name: str, value) -> None:
+    """Raises ConfigurationError unless it is True or False."""
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name} must be True or False, got {value!r}")
+
+
+def check_choice(name: str, value, choices: Iterable[str | None]) -> None:
+    """Raises ConfigurationError unless it is one of the choices."""
+    choices = tuple(choices)
+    # An array is compared by element.
+    if not isinstance(value, str | None) or value not in choices:
+        raise ConfigurationError(
+            f"{name} must be one of {', '.join(map(repr, choices))}, got "
+            f"{value!r:.200}",
+            hint=(isinstance(value, str) and explain_withdrawn(value)) or None,
+        )
+
+
+def check_path(name: str, value) -> None:
+    """Raises ConfigurationError unless it is a str or a path."""
+    if not isinstance(value, str | os.PathLike):
+        raise ConfigurationError(f"{name} must be a path or a name, got {value!r:.80}")
+
+
+def check_iterable(name: str, value, description: str) -> None:
+    """Raises ConfigurationError unless it is an iterable, and no str, dict or table.
+
+    Args:
+        name: str. What the error calls the value.
+        value: the value.
+        description: str. What it must be, such as `"a list of ids"`.
+    """
+    # A loop over a dict or over a table of pandas gives the names of its columns.
+    is_named = isinstance(value, Mapping) or hasattr(value, "columns")
+    if is_named or isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        shown = f"a {type(value).__name__}" if is_named else f"{value!r:.80}"
+        raise ConfigurationError(
+            f"{name} must be {description}, got {shown}",
+            hint="give one column of it" if is_named else None,
+        )
+
+
+def as_names(name: str, value) -> tuple[str, ...]:
+    """A str or an iterable of them as a tuple; ConfigurationError for others."""
+    if isinstance(value, str):
+        return (value,)
+    check_iterable(name, value, "a name or a list of names")
+    names = tuple(value)
+    for item in names:
+        check_instance(f"each of {name}", item, str)
+    return names
+
+
+def check_instance(name: str, value, kind: type, hint: str | None = None) -> None:
+    """Raises ConfigurationError unless it is an instance of the class."""
+    if not isinstance(value, kind):
+        raise ConfigurationError(
+            f"{name} must be {_describe(kind)}, got {value!r:.80}", hint=hint
+        )
+
+
+def check_names(
+    owner: str, noun: str, names: Iterable[str], known: Collection[str]
+) -> None:
+    """Raises ConfigurationError unless all names are known to their owner.
+
+    The hint has the names of this library for those of others, and the nearest ones.
+    """
+    unknown = sorted(set(map(str, names)) - set(known))
+    if not unknown:
+        return
+    hints, unexplained = [], []
+    for name in reversed(unknown):
+        library = next((title for title in NAMES if name in NAMES[title]), None)
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+        if withdrawn := explain_withdrawn(f"{name}="):
+            hints.append(withdrawn)
+        elif library is not None:
+            hints.append(f"{name}= of {library} is {NAMES[library][name]} here")
+        elif near:
+            hints.append(f"did you mean {near[0]}= for {name}=?")
+        else:
+            unexplained.append(name)
+    shown = ""
+    if unexplained:
+        shown = f"; it has {', '.join(known) or 'none'}"
+        hints.append(f"leave out {', '.join(f'{name}=' for name in unknown)}")
+    raise ConfigurationError(
+        f"{owner} has no {noun} {', '.join(unknown)}{shown}", hint="; ".join(hints)
+    )
+
+
+def explains_arguments(function: _Function) -> _Function:
+    """Makes a method explain arguments that it does not know, as `check_names` does."""
+    known = [name for name in inspect.signature(function).parameters if name != "self"]
+
+    @functools.wraps(function)
+    def explained(*args: Any, **kwargs: Any) -> Any:
+        # Texts are tokenized one by one, and a check of each takes too long.
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            wrong = error
+        check_names(function.__qualname__, "argument", kwargs, known)
+        raise wrong
+
+    return explained  # type: ignore[return-value]
+
+
+def takes_other_names(encode: _Function) -> _Function:
+    """Makes an `encode` take the arguments of sentence-transformers.
+
+    `show_progress_bar` and `normalize_embeddings` are translated. `batch_size` and
+    `convert_to_numpy=True` change no vector, and are passed over where the function
+    has no such argument.
+
+    Raises:
+        ConfigurationError: of the new function, for an argument that it does not know.
+    """
+    parameters = inspect.signature(encode).parameters
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+    @functools.wraps(encode)
+    def translate(*args: Any, **kwargs: Any) -> Any:
+        if "show_progress_bar" in kwargs:
+            shown = kwargs.pop("show_progress_bar")
+            kwargs.setdefault("verbose", "auto" if shown is None else int(bool(shown)))
+        if "normalize_embeddings" in kwargs and "normalize" in parameters:
+            kwargs.setdefault("normalize", bool(kwargs.pop("normalize_embeddings")))
+        # Vectors of RoFormer-Sim are always of length 1.
+        for name, taken in (("convert_to_numpy", True), ("normalize_embeddings", True)):
+            if kwargs.get(name) is taken:
+                del kwargs[name]
+        if not takes_any:
+            kwargs.pop("batch_size", None)
+            known = [name for name in parameters if name != "self"]
+            check_names(encode.__name__, "argument", kwargs, known)
+        return encode(*args, **kwargs)
+
+    return translate  # type: ignore[return-value]
+
+
+def _is_finite(value):
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _bounds(minimum, maximum, above=None, below=None):
+    """The allowed range, in words or as an interval."""
+    low = minimum if above is None else above
+    high = maximum if below is None else below
+    if low is None and high is None:
+        return ""
+    if high is None:
+        return f" of at least {low}" if above is None else f" above {low}"
+    if low is None:
+        return f" of at most {high}" if below is None else f" below {high}"
+    if above is below is None:
+        return f" from {low} to {high}"
+    left, right = "[" if above is None else "(", "]" if below is None else ")"
+    return f" in {left}{low}, {high}{right}"
+
+
+# === Fields of settings ===
+
+
+class Only:
+    """The settings with which a field counts; with others it must have its default.
+
+    Args:
+        words: these settings, as an error says them.
+        holds: function from the values of `others` to bool.
+        others: fields that decide, with dots for fields of tables.
+    """
+
+    def __init__(self, words: str, holds: Callable[..., bool], *others: str):
+        self.words, self.holds, self.others = words, holds, others
+
+    def check(self, settings: Any, name: str, value: Any) -> None:
+        """Raises ConfigurationError if a field does not count in settings."""
+        others = {other: operator.attrgetter(other)(settings) for other in self.others}
+        if not self.holds(*others.values()):
+            shown = [f"{other}={setting!r:.80}" for other, setting in others.items()]
+            raise ConfigurationError(
+                f"{name} counts only with {self.words}, got "
+                f"{', '.join([f'{name}={value!r}', *shown])}",
+                hint=Hint(f"leave out {{{name}}}"),
+            )
+
+
+def integer(
+    default=MISSING,
+    *,
+    minimum: int | None = None,
+    maximum: int | None = None,
+    only: Only | None = None,
+):
+    """A field that `check_integer` checks."""
+    return _field(default, check_integer, only, minimum=minimum, maximum=maximum)
+
+
+def number(
+    default=MISSING,
+    *,
+    minimum=None,
+    maximum=None,
+    above=None,
+    below=None,
+    only: Only | None = None,
+):
+    """A field that `check_number` checks."""
+    bounds = {"minimum": minimum, "maximum": maximum, "above": above, "below": below}
+    return _field(default, check_number, only, **bounds)
+
+
+def choice(default=MISSING, *, choices: Iterable[str | None], only: Only | None = None):
+    """A field that `check_choice` checks."""
+    return _field(default, check_choice, only, choices=tuple(choices))
+
+
+def option(default, only: Only):
+    """A field of the type that it declares."""
+    return dataclasses.field(default=default, metadata={"only": only})
+
+
+def columns(default=MISSING, *, only: Only | None = None):
+    """A field of names of columns, or of one; numbers of columns become names."""
+    metadata = {"convert": _column_names, "only": only}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def file_paths(default=MISSING):
+    """A field of paths, or of one. In a TOML file they start at its folder."""
+    return dataclasses.field(default=default, metadata={"path": _beside})
+
+
+def source_path(default=MISSING):
+    """A field of a path or a name: in a TOML file a path, if something is there."""
+    return dataclasses.field(default=default, metadata={"path": _existing_beside})
+
+
+def _field(default, check: Callable, only: Only | None, **rule):
+    metadata = {"check": functools.partial(check, **rule), "only": only, **rule}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def _column_names(value):
+    if isinstance(value, list | tuple):
+        return tuple(map(_column_names, value))
+    return str(value) if is_integer(value) else value
+
+
+def _beside(folder, value):
+    if isinstance(value, list | tuple):
+        return [_beside(folder, one) for one in value]
+    return str(folder / value) if isinstance(value, str) else value
+
+
+def _existing_beside(folder, value):
+    path = _beside(folder, value)
+    return path if isinstance(path, str) and os.path.exists(path) else value
+
+
+class Settings:
+    """Base of dataclasses whose fields are checked, and which are read from files."""
+
+    def __post_init__(self):
+        check_fields(self)
+        self._check_together()
+        for field in dataclasses.fields(self):
+            only, value = field.metadata.get("only"), getattr(self, field.name)
+            if only and value != field.default:
+                only.check(self, field.name, value)
+
+    def _check_together(self):
+        """Raises ConfigurationError if fields contradict each other."""
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed; an unknown field is an error.
+
+        Args:
+            changes: fields and their new values.
+
+        Raises:
+            ConfigurationError: there is no such field, or a value breaks its rule.
+        """
+        return type(self).from_dict({**self.to_dict(), **changes})
+
+    def to_dict(self) -> dict:
+        """Plain JSON types, from which `from_dict` builds the same settings."""
+        # Subclasses are dataclasses.
+        return dataclasses.asdict(self)  # type: ignore[call-overload]
+
+    def __str__(self) -> str:
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping) -> Self:
+        """Builds from the result of `to_dict`, or from nested plain types.
+
+        Args:
+            fields: dict of the fields.
+
+        Raises:
+            ConfigurationError: a field is unknown or missing, or breaks its rule.
+        """
+        return from_fields(cls, fields, cls.__name__)
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike) -> Self:
+        """Builds from a TOML file, whose relative paths start at its folder.
+
+        Raises:
+            SourceError, ConfigurationError: as in `read_fields` and `from_dict`.
+        """
+        content = read_fields(cls, path)
+        with errors_at(path):
+            return cls.from_dict(content)
+
+
+def check_fields(settings) -> None:
+    """Checks a dataclass by the types and the rules of its fields.
+
+    Values are converted to the type of their field: lists to tuples, integers to
+    floats, tables to dataclasses.
+
+    Raises:
+        ConfigurationError: a field breaks its rule; names the field and the value.
+    """
+    for field in dataclasses.fields(settings):
+        name, value = field.name, getattr(settings, field.name)
+        if convert := field.metadata.get("convert"):
+            value = convert(value)
+        check = field.metadata.get("check")
+        if check and not (value is None and _is_optional(field.type)):
+            check(name, value)
+        converted = _convert(name, value, field.type)
+        if converted is MISSING:
+            raise ConfigurationError(
+                f"{name} must be {_describe(field.type)}, got {value!r}"
+            )
+        object.__setattr__(settings, name, converted)
+
+
+def from_fields(cls, mapping: Mapping, name: str):
+    """Builds a dataclass from a dictionary of its fields, which errors call `name`.
+
+    Raises:
+        ConfigurationError: a field is unknown or missing.
+    """
+    if not isinstance(mapping, Mapping):
+        raise ConfigurationError(f"{name} must be a table, got {mapping!r}")
+    fields = dataclasses.fields(cls)
+    check_names(name, "field", mapping, [field.name for field in fields])
+    missing = [
+        field.name
+        for field in fields
+        if field.default is field.default_factory is MISSING
+        and field.name not in mapping
+    ]
+    if missing:
+        raise ConfigurationError(f"{name} must have {', '.join(missing)}")
+    return cls(**mapping)
+
+
+def _is_optional(kind):
+    return types.NoneType in typing.get_args(kind)
+
+
+def _convert(name, value, kind):
+    """The value as its type holds it; MISSING if it is of another type."""
+    if isinstance(kind, types.UnionType):
+        converted = (_convert(name, value, one) for one in typing.get_args(kind))
+        return next((one for one in converted if one is not MISSING), MISSING)
+    if typing.get_origin(kind) is tuple:
+        kinds = typing.get_args(kind)
+        if not isinstance(value, list | tuple):
+            return MISSING
+        if kinds[-1] is ...:
+            kinds = kinds[:1] * len(value)
+        if len(value) != len(kinds):
+            return MISSING
+        parts = [_convert(name, *pair) for pair in zip(value, kinds, strict=True)]
+        return MISSING if any(part is MISSING for part in parts) else tuple(parts)
+    if kind is int:
+        return int(value) if is_integer(value) else MISSING
+    if kind is float:
+        return float(value) if _is_finite(value) else MISSING
+    if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
+        return from_fields(kind, value, name)
+    return value if isinstance(value, kind) else MISSING
+
+
+_NOUNS = {int: "integer", float: "finite number", str: "string", Mapping: "table"}
+_PHRASES = {bool: "True or False", types.NoneType: "None"}
+
+
+def _describe(kind, plural=False):
+    arguments = typing.get_args(kind)
+    if isinstance(kind, types.UnionType):
+        return " or ".join(map(_describe, arguments))
+    if arguments and arguments[-1] is ...:
+        return f"a list of {_describe(arguments[0], plural=True)}"
+    if arguments:
+        return f"pairs of {' and '.join(map(_describe, arguments))}"
+    if kind in _PHRASES:
+        return _PHRASES[kind]
+    noun = _NOUNS.get(kind, kind.__name__)
+    if plural:
+        return f"{noun}s"
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def check_file(path: str | os.PathLike, hint: str | None = None) -> None:
+    """Raises SourceError for a folder, and for a pipe or a device, which may never end.
+
+    A pipe below /dev or /proc, such as a shell's `<(...)`, has a writer and passes; so
+    does a path at which there is nothing.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return
+    is_open = stat.S_ISFIFO(mode) and os.fspath(path).startswith(("/dev/", "/proc/"))
+    if not (stat.S_ISREG(mode) or is_open):
+        kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe"}
+        kind = kinds.get(stat.S_IFMT(mode), "a device or a socket")
+        raise SourceError(f"{path} must be a file, and is {kind}", hint=hint)
+
+
+# === TOML ===
+
+
+def read_toml(path: str | os.PathLike) -> dict:
+    """The content of a TOML file.
+
+    Raises:
+        SourceError: the file cannot be read.
+        ConfigurationError: it is not TOML, or holds dates or times.
+    """
+    check_file(path)
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read()
+        content = tomllib.loads(text)
+        # What a run writes of its settings is JSON.
+        json.dumps(content)
+    except OSError as error:
+        raise SourceError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{path} must be a TOML file: {error}") from error
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{path} must hold no dates and times: write them as strings"
+        ) from error
+    return content
+
+
+def read_fields(cls, path: str | os.PathLike) -> dict:
+    """The fields of a dataclass in a TOML file, of which only tables are checked.
+
+    Relative paths of its `file_paths` and `source_path` start at the folder of the
+    file.
+
+    Raises:
+        SourceError: the file cannot be read.
+        ConfigurationError: it is not TOML, or a field that must be a table is not.
+    """
+    content = read_toml(path)
+    with errors_at(path):
+        return _with_paths(cls, content, Path(path).parent)
+
+
+def _with_paths(cls, content, folder):
+    content = dict(content)
+    for field in dataclasses.fields(cls):
+        if field.name not in content:
+            continue
+        value, kind = content[field.name], field.type
+        if resolve := field.metadata.get("path"):
+            content[field.name] = resolve(folder, value)
+            continue
+        is_list = typing.get_origin(kind) is tuple
+        kind = typing.get_args(kind)[0] if is_list else kind
+        if kind is not Mapping and not dataclasses.is_dataclass(kind):
+            continue
+        tables = value if is_list else [value]
+        if not isinstance(tables, list) or not all(
+            isinstance(table, Mapping) for table in tables
+        ):
+            head = f"tables [[{field.name}]]" if is_list else f"a table [{field.name}]"
+            raise ConfigurationError(f"{field.name} must be {head}, got {value!r}")
+        if kind is not Mapping:
+            resolved = [_with_paths(kind, table, folder) for table in tables]
+            content[field.name] = resolved if is_list else resolved[0]
+    return content

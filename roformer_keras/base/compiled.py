@@ -1,0 +1,218 @@
+"""One function, compiled by whichever backend Keras runs on, and values of weights."""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import keras
+import numpy as np
+
+from roformer_keras.base import quirks
+from roformer_keras.base.errors import BackendError
+from roformer_keras.base.processes import refuse_forked_process
+from roformer_keras.base.types import Shape
+
+
+class Compiled:
+    """A function of tensors that reads a model's weights, compiled.
+
+    TensorFlow traces it, JAX jits it, and PyTorch runs it as it is. Weights are read at
+    each call, so a trained model needs no new compilation.
+    """
+
+    def __init__(
+        self,
+        function: Callable,
+        weights: Sequence[keras.Variable],
+        any_shape: bool,
+        xla: bool = True,
+        sizes: Sequence[Shape] = (),
+    ):
+        self.is_used = False
+        self._sizes = sizes
+        self._weights = list(weights)
+        self._any_shape = any_shape
+        self._xla = xla and not any_shape
+        make = {
+            "tensorflow": _in_tensorflow,
+            "jax": _in_jax,
+            "torch": _in_torch,
+        }
+        backend = keras.backend.backend()
+        if backend not in make:
+            raise BackendError(
+                f"this works on the backends {', '.join(make)}, and Keras runs on "
+                f"{backend}: set KERAS_BACKEND to one of them"
+            )
+        self._call = make[backend](self, function)
+
+    def __call__(self, *arguments):
+        refuse_forked_process()
+        self.is_used = True
+        return self._call(*arguments)
+
+
+def _in_tensorflow(compiled, function):
+    import tensorflow as tf
+
+    graphs = {}
+
+    def call(*arguments):
+        if compiled._any_shape:
+            specs = general_specs(arguments, compiled._sizes)
+        else:
+            specs = keras.tree.map_structure(spec, arguments)
+        key = str(specs)
+        if key not in graphs:
+            # A function that has several signatures would be warned of.
+            graphs[key] = tf.function(
+                function,
+                input_signature=specs,
+                jit_compile=compiled._xla or None,
+                autograph=False,
+            ).get_concrete_function()
+        return graphs[key](*arguments)
+
+    def spec(array):
+        return tf.TensorSpec(array.shape, array.dtype)
+
+    return call
+
+
+def general_specs(arguments: Any, sizes: Sequence[Shape] = ()) -> Any:
+    """Specifications of TensorFlow for tensors of any shape."""
+    import tensorflow as tf
+
+    flat = keras.tree.flatten(arguments)
+    known = list(sizes) if len(sizes) == len(flat) else [()] * len(flat)
+
+    def spec(tensor, shape):
+        if not hasattr(tensor, "shape"):
+            return tensor
+        free = [None] * len(tensor.shape)
+        # A wrong size is an error of the layer that needs another.
+        fits = len(shape) == len(free) and all(
+            one in (None, other) for one, other in zip(shape, tensor.shape, strict=True)
+        )
+        return tf.TensorSpec(shape if fits else free, tensor.dtype)
+
+    specs = [spec(*pair) for pair in zip(flat, known, strict=True)]
+    return keras.tree.pack_sequence_as(arguments, specs)
+
+
+def _in_jax(compiled, function):
+    import jax
+
+    @jax.jit
+    def stateless(values, *arguments):
+        # As arguments, weights are not copied into the program.
+        pairs = zip(compiled._weights, values, strict=True)
+        with keras.StatelessScope(state_mapping=pairs):
+            return function(*arguments)
+
+    def call(*arguments):
+        return stateless([weight.value for weight in compiled._weights], *arguments)
+
+    return call
+
+
+def _in_torch(compiled, function):
+    import torch
+
+    def call(*arguments):
+        # PyTorch computes nothing from a NumPy array and a tensor.
+        arguments = keras.tree.map_structure(keras.ops.convert_to_tensor, arguments)
+        with torch.no_grad():
+            return function(*arguments)
+
+    return call
+
+
+# === Weights ===
+
+
+class WeightValues:
+    """The values of weights at one moment, to see if any has changed since.
+
+    It takes about 1.5 ms for 200 weights on TensorFlow, and 0.2 ms on others. The
+    values are held, without a copy: so nothing else is written where they are in
+    memory, and another address is another value. On a GPU TensorFlow copies all of them
+    to the host, as it tells neither addresses nor versions there.
+    """
+
+    def __init__(self, weights: Sequence[keras.Variable]):
+        self._read = _reader_of(weights)
+        self._held, self._marks = self._read()
+
+    def now(self) -> Self:
+        """These, or the values of now if a weight was assigned, even the same value."""
+        held, marks = self._read()
+        if marks == self._marks:
+            return self
+        values = copy.copy(self)
+        values._held, values._marks = held, marks
+        return values
+
+
+def _reader_of(weights):
+    """A function that gives the values, and a mark of each that a change changes."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        variables = [weight.value for weight in weights]
+
+        # TensorFlow warns of functions that are traced by calls of several models.
+        values = tf.function(
+            lambda: [variable.read_value() for variable in variables],
+            input_signature=[],
+            autograph=False,
+        ).get_concrete_function()
+
+        def read():
+            held = [np.asarray(value) for value in values()]
+            return held, [array.ctypes.data for array in held]
+
+    elif backend == "torch":
+
+        def read():
+            held = [weight.value.detach() for weight in weights]
+            return held, [quirks.torch_version(value) for value in held]
+
+    else:
+
+        def read():
+            held = [weight.value for weight in weights]
+            return held, [id(value) for value in held]
+
+    return read
+
+
+def runs_on_cpu() -> bool:
+    """True if there is TensorFlow, and no GPU."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return not tf.config.list_logical_devices("GPU")
+
+
+def is_on_cpu(weights: Sequence[keras.Variable]) -> bool:
+    """True if Keras computes with these weights in one process's memory, on its CPU."""
+    if keras.distribution.distribution() is not None:
+        return False
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        # A variable of a strategy is another type.
+        return runs_on_cpu() and all(
+            isinstance(weight.value, tf.Variable) and hasattr(weight.value, "handle")
+            for weight in weights
+        )
+    if backend == "torch":
+        return all(weight.value.device.type == "cpu" for weight in weights)
+    return backend == "jax" and all(
+        [device.platform for device in weight.value.devices()] == ["cpu"]
+        for weight in weights
+    )

@@ -1,0 +1,1 @@
+"""Tables of texts: files, objects in memory and requests."""
