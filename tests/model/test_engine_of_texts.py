@@ -242,7 +242,7 @@ def test_auto_is_keras_where_openvino_cannot_compute(caplog):
     assert half.engine == "keras"
     linear = RoFormerBackbone.from_preset(CHARACTER, attention_type="linear")
     assert linear.engine == "openvino"
-    with caplog.at_level(logging.INFO, "roformer_keras.inference.compiled_forward"):
+    with caplog.at_level(logging.INFO, "roformer_keras.inference"):
         vectors_of_backbone(linear, TEXTS)
     assert linear.engine == "keras"
     assert "computing with Keras: engines other than Keras need" in caplog.text
@@ -265,7 +265,7 @@ def test_auto_is_keras_without_openvino(classifier, monkeypatch):
 
 
 def test_the_log_names_the_engine_once(classifier, caplog):
-    with caplog.at_level(logging.INFO, "roformer_keras.inference.compiled_forward"):
+    with caplog.at_level(logging.INFO, "roformer_keras.inference"):
         probabilities(classifier)
         probabilities(classifier)
     assert caplog.messages == ["computing texts with the engine 'openvino'"]
