@@ -33,7 +33,6 @@ from roformer_keras import (
     RoFormerTokenClassifier,
     RoFormerTokenizer,
     convert,
-    fast_model,
     verify,
 )
 from roformer_keras.base.errors import ConfigurationError, ReferenceUnavailable
@@ -41,6 +40,7 @@ from roformer_keras.conversion.huggingface_config import (
     write_tokenizer_config,
     write_tokenizer_file,
 )
+from roformer_keras.inference import fast_model
 from roformer_keras.io.vocabulary import read_vocabulary
 from roformer_keras.verification.reference import TransformersReference
 

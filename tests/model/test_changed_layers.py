@@ -25,8 +25,8 @@ from roformer_keras import (
     RoFormerTextClassifier,
     RoFormerTokenClassifier,
     layers,
-    quirks,
 )
+from roformer_keras.base import quirks
 from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.engines.known import KNOWN
 from roformer_keras.engines.network import WRITERS, write_model

@@ -24,8 +24,8 @@ from roformer_keras import (
     RoFormerMaskedLM,
     RoFormerSim,
     RoFormerTextClassifier,
-    backend,
 )
+from roformer_keras.base import backend
 
 PAGE = (ROOT / "docs" / "error-messages.md").read_text(encoding="utf-8")
 FILES = {

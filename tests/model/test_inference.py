@@ -13,9 +13,9 @@ from roformer_keras import (
     RoFormerMaskedLM,
     RoFormerSpanExtractor,
     RoFormerTokenizer,
-    inference,
 )
 from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.inference import compiled_forward as inference
 from roformer_keras.inference.compiled_forward import run_model
 from roformer_keras.models.embedding import embed
 from roformer_keras.models.fill_mask import fill_mask
