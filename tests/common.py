@@ -1,9 +1,11 @@
 """Paths, models and helpers that several tests need."""
 
 import contextlib
+import gzip
 import importlib.util
 import io
 import json
+import lzma
 import os
 import resource
 import signal
@@ -125,23 +127,59 @@ def write_changed(path, text, changes):
     return path
 
 
+def write_file(path, content):
+    """Writes bytes, text or a JSON value; returns the path.
+
+    Text and JSON are packed if the name ends in .gz or .xz; bytes stay as they are.
+    """
+    if not isinstance(content, bytes):
+        if not isinstance(content, str):
+            content = json.dumps(content, ensure_ascii=False)
+        pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes)
+        content = pack(content.encode())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def write_files(folder, files):
+    """Writes files by name; returns the folder. A function makes its file itself."""
+    for name, content in files.items():
+        if callable(content):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            content(folder / name)
+        else:
+            write_file(folder / name, content)
+    return folder
+
+
 def write_lines(path, lines):
     """Writes a text file of these lines; returns its path."""
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return path
+    return write_file(path, "".join(f"{line}\n" for line in lines))
 
 
-def write_folder(path, members):
-    """Writes files of bytes, by name, into a folder; returns it."""
-    for name, data in members.items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_bytes(data)
-    return path
+def read_files(folder):
+    """The bytes of all files by name, without hidden ones."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith(".")
+    }
+
+
+def read_json(path):
+    """The content of a JSON file."""
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def json_lines(text):
     """The objects of lines of JSON."""
     return [json.loads(line) for line in text.splitlines()]
+
+
+def to_json_lines(rows):
+    """Lines of JSON, one for each object."""
+    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
 
 def run_main(*arguments, capsys):

@@ -136,6 +136,19 @@ def cli(capsys):
     return done
 
 
+@pytest.fixture
+def refused(capsys):
+    """The error of a command that ends with a code and prints nothing else."""
+    from common import run_main
+
+    def error_of(*words, code=2):
+        ended, out, err = run_main(*words, capsys=capsys)
+        assert (ended, out) == (code, ""), err
+        return err
+
+    return error_of
+
+
 @pytest.fixture(scope="session")
 def one_layer(tmp_path_factory):
     """The folder of the package's checkpoints, each of one layer."""

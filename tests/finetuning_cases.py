@@ -1,9 +1,8 @@
 """Files to fine-tune on."""
 
-import json
-
 import keras
 import numpy as np
+from common import to_json_lines
 
 # What makes a small model smaller: one block, and no dropout.
 ONE_BLOCK = {
@@ -49,16 +48,15 @@ SPEECH = """\
 学习\tv
 语言\tn
 """
-NESTED = "".join(
-    json.dumps(row, ensure_ascii=False) + "\n"
-    for row in (
+NESTED = to_json_lines(
+    [
         {"text": "她在北京大学", "label": [[2, 4, "地"], [2, 6, "校"]]},
         {"text": "我们学习", "label": []},
         {"text": "在上海工作", "label": [{"start": 1, "end": 3, "label": "地"}]},
-    )
+    ]
 )
-RELATIONS = "".join(
-    json.dumps({"text": text, "spo_list": triples}, ensure_ascii=False) + "\n"
+RELATIONS = to_json_lines(
+    {"text": text, "spo_list": triples}
     for text, triples in (
         ("她在北京大学", [["她", "学校", "北京大学"], ["北京大学", "地", "北京"]]),
         ("我们学习", []),
@@ -68,13 +66,12 @@ RELATIONS = "".join(
         ),
     )
 )
-QUESTIONS = "".join(
-    json.dumps(row, ensure_ascii=False) + "\n"
-    for row in (
+QUESTIONS = to_json_lines(
+    [
         {"question": "她在哪里？", "context": "她在北京。", "answer": "北京"},
         {"question": "他在哪里？", "context": "我们在上海工作", "answer": [3, 5]},
         {"question": "谁？", "context": "今天天气不错", "answer": None},
-    )
+    ]
 )
 CHOICES = """\
 context,question,choice1,choice2,choice3,label
@@ -111,10 +108,3 @@ def assert_mean_of_adversarial_steps(model):
     mean = np.array(model.optimizer._model_variables_moving_average[number])
     np.testing.assert_allclose(mean, expected, atol=1e-6)
     assert np.abs(weights[-1] - mean).max() > 1e-4
-
-
-def written(folder, name, content):
-    """Writes a file; its path as a str."""
-    path = folder / name
-    path.write_text(content, encoding="utf-8")
-    return str(path)

@@ -16,15 +16,6 @@ OWNER, TOKEN = "someone", "hf_right"
 SHA = "0123456789" * 4
 
 
-def files_of(folder):
-    """Name -> bytes of the files in a folder."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
 def environment_of(url, cache):
     """Variables of a process that takes the server for the Hub."""
     return {

@@ -189,15 +189,6 @@ class Download(Producer):
 PRODUCERS = [LineJob, RunFolder, Checkpoints, Download]
 
 
-def files(folder):
-    """The bytes of all files by name, without hidden ones."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and not path.name.startswith(".")
-    }
-
-
 def copied(folder, target):
     """A copy of a folder as the process left it that was killed there."""
     shutil.copytree(folder, target)

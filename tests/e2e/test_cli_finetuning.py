@@ -7,8 +7,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from common import CHARACTER, SMALL, give_stdin, json_lines, run_main
-from finetuning_cases import ONE_BLOCK, REVIEWS, lines, written
+from common import (
+    CHARACTER,
+    SMALL,
+    give_stdin,
+    json_lines,
+    run_main,
+    write_file,
+    write_lines,
+)
+from finetuning_cases import ONE_BLOCK, REVIEWS, lines
 
 from roformer_keras import RoFormerSentenceEncoder, RoFormerTextClassifier
 from roformer_keras.base.errors import OutputError
@@ -34,7 +42,7 @@ def trainings(tmp_path, monkeypatch):
         calls.append((settings, options))
         Path(folder).mkdir(exist_ok=True)
         write_record(Path(folder, "settings.json"), settings.describe())
-        written(Path(folder), "report.txt", "accuracy 1\n")
+        write_file(Path(folder) / "report.txt", "accuracy 1\n")
 
     def finetune_best(runs, folder, **options):
         calls.append((runs, options))
@@ -54,7 +62,7 @@ def trainings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("p").write_bytes(SMALL.read_bytes())
     for name in ("a.tsv", "a.txt"):
-        written(tmp_path, name, "今\t1\n天\t2\n")
+        write_file(tmp_path / name, "今\t1\n天\t2\n")
     return calls
 
 
@@ -83,7 +91,7 @@ def test_finetune_prints_a_report_and_a_preset(trainings, monkeypatch, capsys):
     line = FINETUNE.replace("--source p", "")
     _, _, err = run_main(*line.split(), capsys=capsys)
     assert err.startswith("roformer-keras: using roformer-char, a small checkpoint")
-    written(Path(), "c.toml", "learning_rate = [2e-5, 3e-5]\n")
+    write_file(Path() / "c.toml", "learning_rate = [2e-5, 3e-5]\n")
     line = f"{FINETUNE} --config c.toml --valid a.tsv"
     assert run_main(*line.split(), capsys=capsys)[1] == "run/rate-2e-05/preset\n"
     runs, _ = trainings[-1]
@@ -184,7 +192,7 @@ def test_predict(tuned, preset, tmp_path, monkeypatch, capsys, cli):
         ("a.jsonl", "".join(json.dumps({"text": t}) + "\n" for t in TEXTS), None),
         ("b.tsv", lines(*(("x", text) for text in TEXTS)), "2"),
     ):
-        path = written(tmp_path, name, content)
+        path = write_file(tmp_path / name, content)
         flags = ("--fields", fields) if fields else ()
         assert predicted(path, *flags) == expected, name
     give_stdin(monkeypatch, f"{first}\n{second}\n")
@@ -198,8 +206,8 @@ def test_predict(tuned, preset, tmp_path, monkeypatch, capsys, cli):
 
 def test_predict_refuses(tuned, preset, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    written(tmp_path, "a.tsv", REVIEWS)
-    written(tmp_path, "empty.tsv", "")
+    write_file(tmp_path / "a.tsv", REVIEWS)
+    write_file(tmp_path / "empty.tsv", "")
     for line, message in (
         ("", "give a file of texts, or - for standard input, or --text TEXT"),
         ("a.tsv --text 天", "give a file of texts, or -"),
@@ -215,7 +223,7 @@ def test_predict_refuses(tuned, preset, tmp_path, monkeypatch, capsys):
 
 
 def test_evaluate(tuned, preset, tmp_path, monkeypatch, capsys, cli):
-    path = written(tmp_path, "reviews.tsv", REVIEWS)
+    path = write_file(tmp_path / "reviews.tsv", REVIEWS)
     report = json.loads(cli("evaluate", preset, path, "--json"))
     assert report["rows"] == 8
     # With a bar on a terminal.
@@ -233,7 +241,7 @@ def test_evaluate(tuned, preset, tmp_path, monkeypatch, capsys, cli):
         "evaluation": report
     }
     assert all((target / name).is_file() for name in results.REPORTS)
-    bad = written(tmp_path, "bad.tsv", "你好\t好\n天气\t中\n今天\t坏\n")
+    bad = write_file(tmp_path / "bad.tsv", "你好\t好\n天气\t中\n今天\t坏\n")
     out = cli("evaluate", preset, bad, "--on-bad-row", "skip")
     assert "skipped                1\n  line 2: a label must be" in out
     for arguments, expected, message in (
@@ -255,7 +263,7 @@ def test_vectors_and_cosines_of_a_fine_tuned_encoder(tmp_path, capsys, cli):
     )
     source, texts = tmp_path / "encoder", [*TEXTS, "我们在北京大学学习语言模型"]
     encoder.save_to_preset(source)
-    path = written(tmp_path, "texts.txt", "".join(f"{text}\n" for text in texts))
+    path = write_lines(tmp_path / "texts.txt", texts)
     for flags, normalize in (([], True), (["--no-normalize"], False)):
         out = cli("embed", "--source", source, path, *flags)
         vectors = [line["vector"] for line in json_lines(out)]
@@ -267,7 +275,7 @@ def test_vectors_and_cosines_of_a_fine_tuned_encoder(tmp_path, capsys, cli):
     expected = encoder.similarity(*texts[1:], verbose=0)
     assert line["similarity"] == pytest.approx(expected, abs=1e-6)
     # An empty line is refused before the work, wherever it stands.
-    path = written(tmp_path, "blank.txt", "好\n" * 4099 + "\n坏\n")
+    path = write_file(tmp_path / "blank.txt", "好\n" * 4099 + "\n坏\n")
     code, out, err = run_main("embed", "--source", source, path, capsys=capsys)
     assert (code, out) == (2, "")
     assert f"line 4100 of {path}: a text must not be empty" in err

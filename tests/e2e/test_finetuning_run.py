@@ -3,13 +3,21 @@
 import json
 import shutil
 from contextlib import suppress
-from pathlib import Path
 from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
-from common import CHARACTER, V2, interruptible, run
+from common import (
+    CHARACTER,
+    V2,
+    interruptible,
+    read_json,
+    run,
+    to_json_lines,
+    write_file,
+    write_lines,
+)
 from finetuning_cases import (
     BAD,
     CHOICES,
@@ -24,7 +32,6 @@ from finetuning_cases import (
     SPEECH,
     TRIPLETS,
     lines,
-    written,
 )
 from interruptions import InterruptAfter, Interrupted
 from matplotlib import font_manager
@@ -112,7 +119,7 @@ class CopyAfter(keras.callbacks.Callback):
 
 @pytest.fixture(scope="module")
 def reviews(tmp_path_factory):
-    return written(tmp_path_factory.mktemp("data"), "reviews.tsv", REVIEWS)
+    return str(write_file(tmp_path_factory.mktemp("data") / "reviews.tsv", REVIEWS))
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +159,7 @@ def rows_of(folder):
 
 
 def read_report(folder):
-    return json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    return read_json(folder / "report.json")
 
 
 def is_picture(path):
@@ -169,7 +176,7 @@ def test_a_file_becomes_a_model_that_serves(
 ):
     (task, *file), run = CASES[name], tmp_path / "run"
     figures, answer = (set(words.split()) for words in SHOWN[name])
-    path = written(tmp_path, *file)
+    path = str(write_file(tmp_path / file[0], file[1]))
     changes = {"valid": path, "epochs": 1, "batch_size": 8, **CHANGES.get(name, {})}
     if name != DRAWN:
         monkeypatch.setattr(results, "draw_comparison", lambda *_: None)
@@ -239,7 +246,7 @@ def test_presets_and_zips_serve_without_the_folder(reviews, settings_of, tmp_pat
         RoFormerBackbone.from_preset(tmp_path / "back.zip"), model.backbone
     )
     # On another file baselines are still those of the training data.
-    path = written(tmp_path, "b.tsv", lines(*((text, "坏") for text in BAD)))
+    path = str(write_lines(tmp_path / "b.tsv", [f"{text}\t坏" for text in BAD]))
     report = load_finetuned(run).evaluate(path)
     assert report["baselines_from"] == "the training data"
     baselines = run / "preset" / "baselines.json"
@@ -262,12 +269,13 @@ def test_classes_may_have_numbers_for_names(multi_label, small, tmp_path):
     )
     model.save_to_preset(tmp_path / "preset")
     tuned = load_finetuned(tmp_path / "preset")
-    path = written(tmp_path, "a.tsv", lines(*((t, n % 2) for n, t in enumerate(GOOD))))
+    rows = ((text, n % 2) for n, text in enumerate(GOOD))
+    path = str(write_file(tmp_path / "a.tsv", lines(*rows)))
     report = tuned.evaluate(path)
     assert [row["count"] for row in report["classes"].values()] == [2, 2]
     (answer,) = tuned.answer([("今天",)])
     assert {*answer["probabilities"]} == {"0", "1"}
-    path = written(tmp_path, "b.tsv", "今天\t好\n")
+    path = str(write_file(tmp_path / "b.tsv", "今天\t好\n"))
     with pytest.raises(
         SourceError, match=r"line 1 of .*b\.tsv: a label must be an int"
     ):
@@ -279,15 +287,16 @@ def test_answers_have_the_type_of_the_labels_and_bad_rows_are_listed(
     settings_of, tmp_path
 ):
     rows = [{"text": text, "label": n % 2 > 0} for n, text in enumerate(GOOD)]
-    content = "".join(f"{json.dumps(row)}\n" for row in [*rows, {"text": "今天"}])
-    path = written(tmp_path, "a.jsonl", content)
+    content = to_json_lines([*rows, {"text": "今天"}])
+    path = str(write_file(tmp_path / "a.jsonl", content))
     settings = settings_of(path, on_bad_row="skip", epochs=1)
     train(settings, tmp_path / "run")
     tuned = load_finetuned(tmp_path / "run")
     (answer,) = tuned.answer([("今天",)])
     assert answer["label"] in (True, False)
     assert {*answer["probabilities"]} == {"true", "false"}
-    assert tuned.evaluate(written(tmp_path, "b.csv", "今天,TRUE\n"))["rows"] == 1
+    path = str(write_file(tmp_path / "b.csv", "今天,TRUE\n"))
+    assert tuned.evaluate(path)["rows"] == 1
     text = read_report(tmp_path / "run")["left out of train"]
     assert text.startswith("1 row; line 5: ") and "must have 'text', 'label'" in text
 
@@ -332,8 +341,8 @@ def test_aids_go_together(reviews, settings_of, tmp_path):
 
 def test_rates_and_weights_are_those_of_the_settings(settings_of, tmp_path):
     """Rates rise and fall over all epochs, and rare classes weigh more."""
-    rows = [(text, "好") for text in GOOD + BAD[:2]]
-    path = written(tmp_path, "a.tsv", lines(*rows, *((t, "坏") for t in BAD[2:])))
+    rows = [(t, "好") for t in GOOD + BAD[:2]] + [(t, "坏") for t in BAD[2:]]
+    path = str(write_file(tmp_path / "a.tsv", lines(*rows)))
     changes = {"epochs": 4, "warmup_ratio": 0.5, "learning_rate": 0.01}
     settings = settings_of(path, class_weights="balanced", **changes)
     training = FinetuningRun(settings, tmp_path)
@@ -514,14 +523,17 @@ def test_what_no_model_can_learn_is_named_with_its_line(settings_of, tmp_path):
     for task, (train_file, valid_file, message) in MISTAKES.items():
         is_encoder = task == "sentence-embedding"
         options = {"objective": "classification"} if is_encoder else {}
-        path, valid = (written(tmp_path, *file) for file in (train_file, valid_file))
+        path, valid = (
+            str(write_file(tmp_path / name, content))
+            for name, content in (train_file, valid_file)
+        )
         settings = settings_of(path, task, valid=valid, options=options)
         with pytest.raises(SourceError, match=message):
             FinetuningRun(settings, tmp_path / "run").prepare()
 
 
 def test_settings_that_cannot_be(reviews, settings_of, tmp_path):
-    three = written(tmp_path, "three.tsv", "甲\t1\n乙\t2\n丙\t3\n")
+    three = str(write_file(tmp_path / "three.tsv", "甲\t1\n乙\t2\n丙\t3\n"))
     for changes, error, message in (
         ({"options": {"crf": True}}, ConfigurationError, "has no option crf"),
         ({"monitor": "f2", "holdout": 0.5}, ConfigurationError, "one of loss, accur"),
@@ -550,12 +562,12 @@ def test_folders_that_answer_nothing(tmp_path):
     run.mkdir()
     with pytest.raises(SourceError, match="no checkpoint in"):
         load_finetuned(run)
-    written(run, "settings.json", "{}")
+    write_file(run / "settings.json", "{}")
     with pytest.raises(SourceError, match="has no preset yet"):
         load_finetuned(run)
     (run / "preset").mkdir()
     for content in ('{"settings": {"objective": "mlm"}}', "[" * 100_000):
-        written(run, "settings.json", content)
+        write_file(run / "settings.json", content)
         with pytest.raises(ConfigurationError, match=message):
             load_finetuned(run)
 
@@ -598,7 +610,7 @@ def test_curves_of_any_figures_are_drawn_without_a_warning(names, best, tmp_path
     """Without held-out data nothing but the loss is known of some tasks."""
     columns = ["epoch", "loss", *filter(None, names.split(","))]
     rows = [columns, *([str(n)] + ["0.5"] * (len(columns) - 1) for n in (1, 2))]
-    log = written(tmp_path, "log.csv", "".join(f"{','.join(row)}\n" for row in rows))
+    log = write_lines(tmp_path / "log.csv", map(",".join, rows))
     for metric in (None, "accuracy"):
-        pictures.draw_curves(Path(log), tmp_path / "a.png", "f1", metric, best)
+        pictures.draw_curves(log, tmp_path / "a.png", "f1", metric, best)
         assert is_picture(tmp_path / "a.png")

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from common import CHARACTER, SIM, V2, output_of, run_main
-from hub_server import OWNER, TOKEN, environment_of, files_of, used_hub
+from common import CHARACTER, SIM, V2, output_of, read_files, run_main
+from hub_server import OWNER, TOKEN, environment_of, used_hub
 from huggingface_folders import FOLDER
 from sources import assert_same, assert_same_weights, tensors_of
 
@@ -38,7 +38,7 @@ def run(capsys):
 
 
 def test_a_model_is_fetched_once_and_then_read_offline(server, run, tmp_path):
-    server.repositories["someone/tiny"] = files_of(FOLDER / "masked-lm")
+    server.repositories["someone/tiny"] = read_files(FOLDER / "masked-lm")
     content = json.loads(run("inspect", "hf://someone/tiny", "--json"))
     assert content["format"] == "huggingface"
     assert content["model"] == "RoFormerMaskedLM"
@@ -52,7 +52,7 @@ def test_a_model_is_fetched_once_and_then_read_offline(server, run, tmp_path):
 
 
 def test_only_one_format_of_the_weights_is_fetched(server, run, tmp_path):
-    server.repositories["someone/tiny"] = files_of(FOLDER / "causal-lm")
+    server.repositories["someone/tiny"] = read_files(FOLDER / "causal-lm")
     run("convert", "hf://someone/tiny@main", tmp_path / "ours", "--quiet")
     assert (tmp_path / "ours" / "model.weights.h5").is_file()
     assert any("pytorch_model.bin" in line for line in server.requests)
@@ -159,7 +159,7 @@ def test_a_task_in_memory_is_uploaded_answers_and_is_measured(server, run, tmp_p
     (preset / "baselines.json").write_text("{}")
     rows = tmp_path / "rows.tsv"
     rows.write_text("好\ta\n坏\tb\n", encoding="utf-8")
-    server.repositories[f"{OWNER}/task"] = files_of(preset)
+    server.repositories[f"{OWNER}/task"] = read_files(preset)
     there = f"hf://{OWNER}/task"
     answers = [
         run("predict", source, "--text", "好", "--quiet") for source in (there, preset)

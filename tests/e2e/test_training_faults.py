@@ -9,10 +9,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from common import CHARACTER, write_lines
+from common import CHARACTER, read_files, write_lines
 from disk_steps import Disk, disk_states, watching
 from one_layer import write_lowest_layer
-from producers import files
 from safetensors.numpy import load_file
 
 from roformer_keras.base.errors import OutputError
@@ -98,7 +97,7 @@ def whole(train, tmp_path):
 
 def check_equal(folder, whole):
     """Checks that files, figures and weights are those of the undisturbed training."""
-    names, expected = files(folder).keys(), files(whole).keys()
+    names, expected = read_files(folder).keys(), read_files(whole).keys()
     events = "tensorboard/"
     assert {n for n in names if not n.startswith(events)} == {
         n for n in expected if not n.startswith(events)

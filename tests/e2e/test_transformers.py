@@ -22,7 +22,7 @@ from common import (
     output_of,
     run_main,
     transformers_python,
-    write_folder,
+    write_files,
     zipped,
 )
 from huggingface_folders import FOLDER, changed
@@ -161,7 +161,7 @@ def write_tokenizer(folder, tokens):
         written["tokenizer.json"] = write_tokenizer_file(checkpoint)
     files = {name: json.dumps(content).encode() for name, content in written.items()}
     vocabulary = "".join(f"{token}\n" for token in tokens).encode()
-    return str(write_folder(folder, {"vocab.txt": vocabulary, **files}))
+    return str(write_files(folder, {"vocab.txt": vocabulary, **files}))
 
 
 def reviews():

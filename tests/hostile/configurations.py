@@ -3,7 +3,7 @@
 import json
 import os
 
-from common import SMALL, zipped, zipped_json
+from common import SMALL, write_files, zipped, zipped_json
 from sources import SHARD
 
 CONFIG = zipped_json(SMALL)
@@ -133,11 +133,7 @@ def special(make):
     """The small checkpoint, of which one file is no regular one."""
 
     def write(folder):
-        for name, content in checkpoint().items():
-            (folder / name).parent.mkdir(exist_ok=True)
-            data = content.encode() if isinstance(content, str) else content
-            (folder / name).write_bytes(data)
-        make(folder / "p")
+        make(write_files(folder, checkpoint()) / "p")
 
     return write
 

@@ -8,7 +8,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from common import SMALL
+from common import SMALL, read_files, write_files
 
 from roformer_keras import convert
 
@@ -21,8 +21,7 @@ def files(name, source=SMALL):
         if name == "x.keras":
             with zipfile.ZipFile(made) as archive:
                 return {name: archive.read(name) for name in archive.namelist()}
-        paths = [path for path in made.rglob("*") if path.is_file()]
-        return {str(path.relative_to(made)): path.read_bytes() for path in paths}
+        return read_files(made)
 
 
 def place(content, keys, value):
@@ -76,9 +75,7 @@ def linked(name, target):
     """A preset of which one file is a symbolic link."""
 
     def write(folder):
-        for path, data in files("p").items():
-            (folder / "p" / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / "p" / path).write_bytes(data)
+        write_files(folder / "p", files("p"))
         (folder / "p" / name).unlink()
         (folder / "p" / name).symlink_to(target)
 

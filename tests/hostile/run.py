@@ -4,7 +4,7 @@ import re
 import shlex
 
 from cli_errors import PATHS
-from common import run_main
+from common import run_main, write_files
 from sources import listing
 
 
@@ -32,22 +32,6 @@ def unrefused(cases, call, error, exact=True):
     return wrong
 
 
-def make(files, folder):
-    """Writes the files of a row."""
-    if callable(files):
-        files(folder)
-        return
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if callable(content):
-            content(path)
-        elif isinstance(content, str):
-            path.write_text(content, encoding="utf-8")
-        else:
-            path.write_bytes(content)
-
-
 def unrefused_rows(rows, tmp_path, monkeypatch, capsys):
     """The rows that are not one line of error with its code, or that write something.
 
@@ -57,7 +41,7 @@ def unrefused_rows(rows, tmp_path, monkeypatch, capsys):
     for number, (line, files, code, message) in enumerate(rows):
         folder = tmp_path / str(number)
         folder.mkdir()
-        make(files, folder)
+        files(folder) if callable(files) else write_files(folder, files)
         monkeypatch.chdir(folder)
         before = listing(folder)
         words = [str(PATHS.get(word, word)) for word in shlex.split(line)]

@@ -5,7 +5,7 @@ import json
 
 import h5py
 import numpy as np
-from common import SMALL
+from common import SMALL, read_files, read_json, write_file
 
 from hostile.presets import place
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
@@ -44,8 +44,7 @@ def files(folder):
     """The files of a preset by name."""
     folder.parent.mkdir(exist_ok=True)
     write_preset(folder)
-    paths = [path for path in folder.rglob("*") if path.is_file()]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+    return read_files(folder)
 
 
 def read(folder):
@@ -61,9 +60,9 @@ def field(file, *keys, value):
     """An edit of a JSON file."""
 
     def edit(folder):
-        content = json.loads((folder / file).read_text(encoding="utf-8"))
+        content = read_json(folder / file)
         place(content, keys, value)
-        (folder / file).write_text(json.dumps(content))
+        write_file(folder / file, json.dumps(content))
 
     return edit
 

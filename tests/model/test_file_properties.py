@@ -1,13 +1,10 @@
 """The properties of the files of a training do not apply to later files."""
 
-import json
-
 import pytest
-from common import SMALL
-from finetuning_cases import BAD, GOOD, ONE_BLOCK, written
+from common import SMALL, give_stdin, json_lines, to_json_lines, write_file
+from finetuning_cases import BAD, GOOD, ONE_BLOCK
 
 from roformer_keras.base.errors import SourceError
-from roformer_keras.cli.main import main
 from roformer_keras.cli.paths import check_table, check_texts
 from roformer_keras.io.training_folder import SETTINGS
 from roformer_keras.tasks import RoFormerTextClassifier, finetuned
@@ -38,8 +35,7 @@ def table(separator, *heads):
 
 
 def objects(text, label):
-    rows = ({text: row[0], label: row[1]} for row in ROWS)
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    return to_json_lines({text: row[0], label: row[1]} for row in ROWS)
 
 
 # Files that come later, and whether their columns have the names of the training.
@@ -70,12 +66,11 @@ def run_of(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(finetuned, "_load_task", lambda folder: task)
 
     def write(name):
-        train = written(tmp_path, "train.csv", "")
+        train = str(write_file(tmp_path / "train.csv", ""))
         settings = FinetuningSettings(
             task="text-classification", train=train, **PROPERTIES[name]
         )
-        content = json.dumps(settings.describe())
-        (run / SETTINGS).write_text(content, encoding="utf-8")
+        write_file(run / SETTINGS, settings.describe())
         return run
 
     return write
@@ -90,7 +85,7 @@ def test_later_files_have_their_own_properties(name, run_of, tmp_path, monkeypat
     )
     wants_names = name.startswith("names")
     for file, (content, has_names) in LATER.items():
-        path = written(tmp_path, file, content)
+        path = str(write_file(tmp_path / file, content))
         is_right = has_names in (wants_names, None)
         fields = () if is_right or not has_names else ("review", "mood")
         if wants_names and has_names is False:
@@ -116,13 +111,8 @@ def test_later_files_have_their_own_properties(name, run_of, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("name", PROPERTIES)
-def test_standard_input_is_utf_8_and_has_texts_alone(
-    name, run_of, tmp_path, monkeypatch, capsys
-):
+def test_standard_input_is_utf_8_and_has_texts_alone(name, run_of, monkeypatch, cli):
     run = run_of(name)
-    stdin = written(tmp_path, "stdin", "".join(f"{text}\n" for text in GOOD))
-    with open(stdin, encoding="utf-8") as file:
-        monkeypatch.setattr("sys.stdin", file)
-        assert not main(["predict", str(run), "-", "--quiet"])
-    lines = capsys.readouterr().out.splitlines()
-    assert [json.loads(line)["text"] for line in lines] == GOOD
+    give_stdin(monkeypatch, "".join(f"{text}\n" for text in GOOD))
+    lines = json_lines(cli("predict", run, "-", "--quiet"))
+    assert [line["text"] for line in lines] == GOOD

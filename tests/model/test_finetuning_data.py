@@ -1,10 +1,9 @@
 """Labelled files of a fine-tuning: names of classes, mistakes, and what is held out."""
 
-import json
-
 import numpy as np
 import pytest
-from finetuning_cases import BAD, GOOD, REVIEWS, lines, written
+from common import to_json_lines, write_file
+from finetuning_cases import BAD, GOOD, REVIEWS, lines
 
 from roformer_keras.base.errors import ConfigurationError, SourceError
 from roformer_keras.tasks.finetuning_settings import FinetuningSettings
@@ -17,7 +16,7 @@ CLASSIFY, TAG = "text-classification", "token-classification"
 
 def data_of(folder, content, task=CLASSIFY, name="a.tsv", **changes):
     """The data of a file with this content."""
-    train = written(folder, name, content)
+    train = str(write_file(folder / name, content))
     return read_data(FinetuningSettings(task=task, train=train, **changes))
 
 
@@ -101,8 +100,7 @@ def test_entities_of_cluener(tmp_path):
         {"text": "他在台湾", "label": {"address": {"台湾": [[2, 3]]}}},
         {"text": "王五来了", "label": {"name": {"王五": [[0, 1]]}}},
     )
-    content = "".join(f"{json.dumps(row)}\n" for row in rows)
-    data = data_of(tmp_path, content, "span-extraction", "a.jsonl")
+    data = data_of(tmp_path, to_json_lines(rows), "span-extraction", "a.jsonl")
     assert data.names == ["address", "name"]
     assert data.train.labels == [[(2, 4, "address")], [(0, 2, "name")]]
 

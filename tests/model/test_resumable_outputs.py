@@ -12,9 +12,10 @@ import threading
 from contextlib import contextmanager, nullcontext
 
 import pytest
+from common import read_files
 from common import run as start_python
 from disk_steps import disk_states
-from producers import PRODUCERS, STEPS, LineJob, RunFolder, copied, files
+from producers import PRODUCERS, STEPS, LineJob, RunFolder, copied
 from sources import wrong_modes
 
 from roformer_keras.base.errors import OutputError
@@ -44,8 +45,8 @@ def expected(producer, tmp_path):
 def files_of_whole(producer, folder, **settings):
     folder.mkdir()
     producer.make(folder, **settings)
-    assert producer.result in files(folder)
-    return files(folder)
+    assert producer.result in read_files(folder)
+    return read_files(folder)
 
 
 def test_files_have_the_mode_of_the_umask(producer, folder, umask):
@@ -72,7 +73,7 @@ class Steps(list):
 def interrupt(producer, folder, step=2, **settings):
     with pytest.raises(KeyboardInterrupt):
         producer.make(folder, Steps(step), **settings)
-    return files(folder)
+    return read_files(folder)
 
 
 def make_again(producer, folder):
@@ -104,9 +105,9 @@ def test_a_kill_at_any_moment_loses_at_most_a_step(
         for state in (whole, torn):
             steps = make_again(producer, state)
             # A kill just before the end can leave a record next to the result.
-            assert expected.items() <= files(state).items()
+            assert expected.items() <= read_files(state).items()
             if steps:
-                assert files(state) == expected
+                assert read_files(state) == expected
                 assert steps == list(range(steps[0], STEPS))
             if steps and state is whole:
                 first_steps.append(steps[0])
@@ -138,7 +139,7 @@ def test_kill_9_releases_the_lock(tmp_path, folder):
     # The process wrote the same input anew.
     assert process.returncode == -signal.SIGKILL
     assert make_again(producer, folder) == [2, 3, 4]
-    assert files(folder) == expected
+    assert read_files(folder) == expected
     assert os.listdir(folder) == [producer.result]
 
 
@@ -150,7 +151,7 @@ def test_an_exception_loses_no_step(producer, folder, expected):
             producer.make(folder, steps)
         assert steps == [last - 1, last]
     producer.make(folder)
-    assert files(folder) == expected
+    assert read_files(folder) == expected
 
 
 @contextmanager
@@ -175,16 +176,16 @@ def test_a_full_disk_keeps_what_was_written_before(producer, folder, expected):
         with nullcontext() if is_enough else refused, max_file_size(size):
             producer.make(output)
         if size == 0:
-            assert files(output) == {}
+            assert read_files(output) == {}
         if not is_enough:
             producer.make(output)
-        assert files(output) == expected
+        assert read_files(output) == expected
 
 
 def test_a_finished_output_is_not_made_again(producer, folder, expected):
     producer.make(folder)
     assert make_again(producer, folder) == []
-    assert files(folder) == expected
+    assert read_files(folder) == expected
 
 
 # === Other writers ===
@@ -192,16 +193,16 @@ def test_a_finished_output_is_not_made_again(producer, folder, expected):
 
 def test_a_second_writer_is_refused(producer, folder, expected):
     def at_step(number):
-        before = files(folder)
+        before = read_files(folder)
         with pytest.raises(OutputError, match="being written by another process"):
             producer.make(folder)
-        assert files(folder) == before
+        assert read_files(folder) == before
         steps.append(number)
 
     steps = []
     producer.make(folder, at_step)
     assert steps == list(range(STEPS))
-    assert files(folder) == expected
+    assert read_files(folder) == expected
 
 
 def test_the_other_writer_ends_just_before_the_lock_is_taken(
@@ -225,7 +226,7 @@ def test_the_other_writer_ends_just_before_the_lock_is_taken(
     ):
         producer.make(folder, steps)
     assert steps == []
-    assert files(folder) == expected
+    assert read_files(folder) == expected
 
 
 def test_of_many_writers_one_writes(producer, folder, expected):
@@ -253,7 +254,7 @@ def test_of_many_writers_one_writes(producer, folder, expected):
         for text in outcomes
         if text and "another process" not in text and "exists" not in text
     ]
-    assert files(folder) == expected
+    assert read_files(folder) == expected
 
 
 # === Other runs ===
@@ -265,12 +266,12 @@ def recorded(request, tmp_path):
 
 
 def refuse(message, producer, folder, **settings):
-    before = files(folder)
+    before = read_files(folder)
     with pytest.raises(OutputError, match=message) as caught:
         producer.make(folder, **settings)
     assert "holds another run: " in str(caught.value)
     assert str(caught.value).endswith("or pass overwrite=True to discard it")
-    assert files(folder) == before
+    assert read_files(folder) == before
 
 
 def test_other_settings_are_refused_and_overwrite_on_request(
@@ -285,7 +286,7 @@ def test_other_settings_are_refused_and_overwrite_on_request(
     recorded.make(folder, steps, seed=2, overwrite=True)
     assert steps[0] == 2
     expected = files_of_whole(recorded, tmp_path / "whole", seed=2)
-    assert files(folder) == expected
+    assert read_files(folder) == expected
 
 
 def test_changed_inputs_are_refused(recorded, folder):
@@ -326,7 +327,7 @@ def test_a_run_that_has_written_nothing_is_no_loss(recorded, folder, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         recorded.make(folder, Steps(0))
     recorded.make(folder, seed=2)
-    assert files(folder) == files_of_whole(recorded, tmp_path / "whole", seed=2)
+    assert read_files(folder) == files_of_whole(recorded, tmp_path / "whole", seed=2)
 
 
 def test_lines_that_were_counted_and_are_gone_are_refused(tmp_path, folder):
@@ -342,7 +343,7 @@ def test_a_run_that_fails_at_once_discards_no_other(tmp_path, folder):
     before = interrupt(producer, folder)
     with pytest.raises(KeyboardInterrupt):
         producer.make(folder, Steps(0), seed=2, overwrite=True)
-    assert files(folder) == before
+    assert read_files(folder) == before
 
 
 def test_a_drawn_seed_is_kept(tmp_path, folder):
@@ -375,7 +376,7 @@ def test_an_output_replaces_another_at_the_end_only(tmp_path, folder):
     assert output.read_text() == "old"
     steps = Steps()
     producer.make(folder, steps, overwrite=True)
-    assert steps == [2, 3, 4] and files(folder) == expected
+    assert steps == [2, 3, 4] and read_files(folder) == expected
     # One that appears meanwhile is not replaced.
     output.unlink()
     with pytest.raises(OutputError, match="exists"):
@@ -383,7 +384,7 @@ def test_an_output_replaces_another_at_the_end_only(tmp_path, folder):
     assert output.read_text() == "of another"
     output.unlink()
     producer.make(folder, Steps(0))
-    assert files(folder) == expected
+    assert read_files(folder) == expected
 
 
 def test_a_link_stays_a_link(tmp_path, folder):

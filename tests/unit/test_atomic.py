@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from common import limited_file_size, run, write_folder
+from common import limited_file_size, run, write_files
 
 from roformer_keras.base.errors import OutputError, SourceError
 from roformer_keras.io import atomic
@@ -19,7 +19,7 @@ def test_a_file_or_folder_appears_at_the_end(tmp_path, old):
     file, folder = tmp_path / "model.weights.h5", tmp_path / "preset"
     if old:
         file.write_text(old)
-        write_folder(folder, {"old": b"old"})
+        write_files(folder, {"old": b"old"})
     with replacing(file, overwrite=bool(old)) as partial:
         assert partial.parent == tmp_path
         assert partial.name.startswith(".partial-")
@@ -28,7 +28,7 @@ def test_a_file_or_folder_appears_at_the_end(tmp_path, old):
         assert (file.exists() and file.read_text()) == (old or False)
     assert file.read_bytes() == b"new"
     with replacing(folder, overwrite=bool(old), folder=True) as partial:
-        write_folder(partial, {"config.json": b"{}", "assets/vocabulary.txt": b"a"})
+        write_files(partial, {"config.json": b"{}", "assets/vocabulary.txt": b"a"})
         assert (folder.exists() and os.listdir(folder)) == ([old] if old else False)
     assert sorted(os.listdir(tmp_path)) == ["model.weights.h5", "preset"]
     assert sorted(os.listdir(folder)) == ["assets", "config.json"]
@@ -71,7 +71,7 @@ def refuse_output(message, target, **options):
 
 def test_outputs_that_are_refused_before_anything_is_written(tmp_path):
     (tmp_path / "file").write_bytes(b"old")
-    write_folder(tmp_path / "folder", {"old": b"old"})
+    write_files(tmp_path / "folder", {"old": b"old"})
     refuse_output(r"file exists: .*overwrite=True", tmp_path / "file")
     refuse_output(r"exists: .*overwrite=True", tmp_path / "folder", folder=True)
     refuse_output("is a folder: give", tmp_path / "folder", overwrite=True)
@@ -236,7 +236,7 @@ EXCHANGE = """
     ("moment", "left"), [(".replaced-", "old"), (".partial-", "new")]
 )
 def test_kill_9_while_a_folder_is_exchanged_loses_nothing(tmp_path, moment, left):
-    write_folder(tmp_path / "preset", {"old": b"old"})
+    write_files(tmp_path / "preset", {"old": b"old"})
     kill_while(EXCHANGE, tmp_path / "preset", moment)
     # Between the two renames there is none, until it is put back.
     assert (tmp_path / "preset").exists() == (left == "new")
@@ -250,7 +250,7 @@ def test_kill_9_while_a_folder_is_exchanged_loses_nothing(tmp_path, moment, left
 
 
 def test_a_folder_whose_exchange_fails_is_put_back(tmp_path, monkeypatch):
-    write_folder(tmp_path / "preset", {"old": b"old"})
+    write_files(tmp_path / "preset", {"old": b"old"})
     real = os.rename
 
     def rename(old, new):

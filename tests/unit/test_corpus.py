@@ -7,24 +7,13 @@ import tracemalloc
 from collections import Counter
 
 import pytest
+from common import to_json_lines, write_file, write_lines
 from hostile.run import unrefused
 
 from roformer_keras.base.errors import ConfigurationError, SourceError
 from roformer_keras.tables.corpus import CorpusSource, read_corpus
 
 LINES = [f"第{number}句。" for number in range(50)]
-
-
-def write(path, data):
-    """A file, packed as its extension says; its path as a str."""
-    data = data if isinstance(data, bytes) else data.encode()
-    packed = {".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes)
-    path.write_bytes(packed(data))
-    return str(path)
-
-
-def write_lines(path, lines):
-    return write(path, "".join(f"{line}\n" for line in lines))
 
 
 def source_of(*files, **options):
@@ -63,7 +52,7 @@ def test_fields_of_json(tmp_path):
 
 
 def test_columns_of_tables(tmp_path):
-    path = write(tmp_path / "a.tsv", " 古\t今 \t书\r\n\r\n\t\t空\n甲\t\t丙")
+    path = write_file(tmp_path / "a.tsv", " 古\t今 \t书\r\n\r\n\t\t空\n甲\t\t丙")
     assert whole(path, fields=("2", "1")) == [("今", "古"), ("", "甲")]
     assert whole(path) == [("古",), ("甲",)]
     # Or by the names in the first line.
@@ -71,7 +60,7 @@ def test_columns_of_tables(tmp_path):
 
 
 def test_lines_of_text(tmp_path):
-    path = write(tmp_path / "a", "\ufeff一\t二 \r\n\n \u3000\n\x0b三\n四")
+    path = write_file(tmp_path / "a", "\ufeff一\t二 \r\n\n \u3000\n\x0b三\n四")
     assert whole(path) == [("一\t二",), ("三",), ("四",)]
 
 
@@ -86,7 +75,7 @@ def test_several_members_in_one_archive(tmp_path, suffix, pack):
 def test_patterns(tmp_path):
     (tmp_path / "deep" / "er").mkdir(parents=True)
     for name in ("b.txt", "a.txt", "c.md", "deep/er/d.txt", "[a].txt"):
-        write(tmp_path / name, f"{name}\n")
+        write_file(tmp_path / name, f"{name}\n")
     (tmp_path / "folder.txt").mkdir()
 
     def names(*patterns):
@@ -146,7 +135,7 @@ def test_what_is_held_out_depends_on_the_group_alone(tmp_path):
 
 def test_groups_of_json(tmp_path):
     rows = [{"text": f"第{n}句", "title": [f"题{n % 50}"]} for n in range(200)]
-    path = write_lines(tmp_path / "a.jsonl", map(json.dumps, rows))
+    path = write_file(tmp_path / "a.jsonl", to_json_lines(rows))
     source = source_of(path, group="title", holdout=0.3)
     numbers = [
         {int(text[1:-1]) % 50 for (text,) in read_corpus(source, part)}
@@ -233,9 +222,8 @@ BAD = [
 def test_bad_content(tmp_path):
     cases = []
     for number, (name, data, options, message) in enumerate(BAD):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        cases.append(((source_of(write(folder / name, data), **options),), message))
+        path = write_file(tmp_path / str(number) / name, data)
+        cases.append(((source_of(path, **options),), message))
     wrong = unrefused(cases, lambda source: list(read_corpus(source)), SourceError)
     assert wrong == []
 

@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from common import write_folder
+from common import write_files
 from hostile import (
     archives,
     configurations,
@@ -57,9 +57,9 @@ def test_names_to_download(tmp_path, monkeypatch, capsys):
 def test_presets_of_tasks(tmp_path):
     wrong = []
     files = tasks.files(tmp_path / "p" / "task")
-    tasks.read(write_folder(tmp_path / "task", files))
+    tasks.read(write_files(tmp_path / "task", files))
     for number, (edit, code, message) in enumerate(tasks.CASES):
-        folder = write_folder(tmp_path / str(number), files)
+        folder = write_files(tmp_path / str(number), files)
         edit(folder)
         try:
             tasks.read(folder)

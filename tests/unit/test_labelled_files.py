@@ -11,21 +11,14 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hostile.run import make, unrefused
+from common import to_json_lines, write_file, write_files
+from hostile.run import unrefused
 
 from roformer_keras.base.errors import ConfigurationError, SourceError, name_list
 from roformer_keras.cli.texts import read_lines
 from roformer_keras.tables.files import FORMATS, read_table
 
 TEXTS = [("甲，乙",), ("丙 丁",)]
-
-
-def written(tmp_path, name, content):
-    path = tmp_path / name
-    if not isinstance(content, bytes):
-        content = content.encode()
-    path.write_bytes(content)
-    return path
 
 
 @pytest.mark.parametrize(
@@ -51,7 +44,7 @@ def written(tmp_path, name, content):
     ],
 )
 def test_every_kind_of_file(tmp_path, name, content, fields):
-    table = read_table(written(tmp_path, name, content), 1, fields)
+    table = read_table(write_file(tmp_path / name, content), 1, fields)
     assert table.texts == TEXTS
     assert table.labels == ["好", "坏"]
     unlabelled = read_table(tmp_path / name, 1, fields, labelled=False)
@@ -61,8 +54,8 @@ def test_every_kind_of_file(tmp_path, name, content, fields):
 def test_packed_files(tmp_path):
     content = "甲，乙\t好\n丙 丁\t坏\n".encode()
     for name, pack in (("a.tsv.gz", gzip.compress), ("a.tsv.xz", lzma.compress)):
-        assert read_table(written(tmp_path, name, pack(content)), 1).texts == TEXTS
-        broken = written(tmp_path, f"b{name}", pack(content)[:-9])
+        assert read_table(write_file(tmp_path / name, pack(content)), 1).texts == TEXTS
+        broken = write_file(tmp_path / f"b{name}", pack(content)[:-9])
         with pytest.raises(SourceError, match=f"cannot read .*b{name}"):
             read_table(broken, 1)
 
@@ -71,10 +64,10 @@ def test_several_texts_and_other_labels(tmp_path):
     pairs = [["甲", "乙", 0.5], ["丙", "丁", 3]]
     lines = [dict(zip(("first", "second", "label"), row, strict=True)) for row in pairs]
     content = "\n".join(map(json.dumps, lines))
-    table = read_table(written(tmp_path, "a.jsonl", content), 2)
+    table = read_table(write_file(tmp_path / "a.jsonl", content), 2)
     assert table.texts == [("甲", "乙"), ("丙", "丁")]
     assert table.labels == [0.5, 3]
-    triplets = read_table(written(tmp_path, "b.tsv", "甲\t乙\t丙\tB\n"), 3)
+    triplets = read_table(write_file(tmp_path / "b.tsv", "甲\t乙\t丙\tB\n"), 3)
     assert (triplets.texts, triplets.labels) == ([("甲", "乙", "丙")], ["B"])
 
 
@@ -95,7 +88,7 @@ def test_rows_without_a_text_or_a_column_can_be_left_out(
         rows = [json.dumps({"text": a, "label": b}) for a, b in ("甲好", "丙坏")]
         content = "\n".join([rows[0], content, rows[1]])
     skipped = []
-    path = written(tmp_path, name, content)
+    path = write_file(tmp_path / name, content)
     table = read_table(path, 1, skipped=skipped)
     assert (table.texts, table.labels) == ([("甲",), ("丙",)], ["好", "坏"])
     assert table.lines == [1, 3]
@@ -107,7 +100,7 @@ def test_rows_without_a_text_or_a_column_can_be_left_out(
 
 def test_quoted_cells_may_go_over_lines(tmp_path):
     content = 'text,label\n"甲\n""乙""",好\n丙,坏\n'
-    table = read_table(written(tmp_path, "a.csv", content), 1, ("text", "label"))
+    table = read_table(write_file(tmp_path / "a.csv", content), 1, ("text", "label"))
     assert table.texts == [('甲\n"乙"',), ("丙",)]
     assert table.lines == [2, 4]
 
@@ -115,7 +108,7 @@ def test_quoted_cells_may_go_over_lines(tmp_path):
 def test_tags_of_tokens_are_given_to_characters(tmp_path):
     content = "她 O\n在\tO\n北京 B-LOC\n大学 I-LOC\n\n\n好 O\n"
     for name in ("a.bio", "a.conll"):
-        table = read_table(written(tmp_path, name, content), 1)
+        table = read_table(write_file(tmp_path / name, content), 1)
         assert table.texts == [("她在北京大学",), ("好",)]
         expected = ["O", "O", "B-LOC", "I-LOC", "I-LOC", "I-LOC"]
         assert table.labels == [expected, ["O"]]
@@ -142,7 +135,7 @@ def test_a_header_is_a_line_with_the_names_of_the_fields(
     rows = [[f"{column}{n}" for column in columns] for n in range(3)]
     content = "\n".join([header, *map(separator.join, rows)])
     names = fields or (*("text", "first", "second")[count > 1 :][:count], "label")
-    table = read_table(written(tmp_path, name, content), count, fields)
+    table = read_table(write_file(tmp_path / name, content), count, fields)
     assert table.texts == [tuple(f"{x}{n}" for x in names[:-1]) for n in range(3)]
     assert table.labels == [f"{names[-1]}{n}" for n in range(3)]
     assert table.lines == [2, 3, 4]
@@ -153,7 +146,7 @@ def test_a_header_is_a_line_with_the_names_of_the_fields(
     [("sentence\tlabel", ()), ("stars\treview", ("2", "1")), ("评论\t标签", ())],
 )
 def test_a_row_that_seems_to_be_a_header_is_refused(tmp_path, header, fields):
-    path = written(tmp_path, "a.tsv", f"{header}\n甲\t好\n乙\t坏\n")
+    path = write_file(tmp_path / "a.tsv", f"{header}\n甲\t好\n乙\t坏\n")
     with pytest.raises(
         SourceError, match=r"line 1 of .* seems to be a header: its lab"
     ):
@@ -161,20 +154,20 @@ def test_a_row_that_seems_to_be_a_header_is_refused(tmp_path, header, fields):
     names = header.split("\t")
     assert read_table(path, 1, names).texts == [("甲",), ("乙",)]
     # But a class comes again.
-    path = written(tmp_path, "a.tsv", f"{header}\n" * 2)
+    path = write_file(tmp_path / "a.tsv", f"{header}\n" * 2)
     assert len(read_table(path, 1, fields).texts) == 2
 
 
 def test_plain_text_of_one_column_has_no_names(tmp_path):
-    path = written(tmp_path, "a.txt", "text\nreview\n")
+    path = write_file(tmp_path / "a.txt", "text\nreview\n")
     assert read_table(path, 1, labelled=False).texts == [("text",), ("review",)]
-    path = written(tmp_path, "a.tsv", "text\n好\n")
+    path = write_file(tmp_path / "a.tsv", "text\n好\n")
     assert read_table(path, 1, labelled=False).texts == [("好",)]
 
 
 def test_plain_text_may_lack_the_fields_of_a_training(tmp_path):
-    texts = written(tmp_path, "a.txt", "甲\n乙\n")
-    table = written(tmp_path, "b.txt", "label\treview\n好\t甲\n坏\t乙\n")
+    texts = write_file(tmp_path / "a.txt", "甲\n乙\n")
+    table = write_file(tmp_path / "b.txt", "label\treview\n好\t甲\n坏\t乙\n")
     for fields in (("review", "label"), ("2", "1")):
         examples = read_table(texts, 1, fields, labelled=False, or_first=True)
         assert examples.texts == [("甲",), ("乙",)]
@@ -236,7 +229,7 @@ BAD = [
         "x.tsv.gz.*: CRC check failed 0x0 != 0xc9a9a713",
     ),
     ("x.tsv.gz", [GZ[:12] + b"\xff" + GZ[13:]], "line 1 of .*x.tsv.gz must be UTF-8"),
-    ("x.tsv.gz", [GOOD], "x.tsv.gz: Not a gzipped file (b'\\xe7\\x94')"),
+    ("x.tsv.gz", [GOOD.encode()], "x.tsv.gz: Not a gzipped file (b'\\xe7\\x94')"),
     ("x.tsv.gz", [GZ + b"rubbish"], "x.tsv.gz.*: Not a gzipped file (b'ru')"),
     ("x.tsv.gz", [TAR.getvalue()], f"line 1 of .*x.tsv.gz {TWO}"),
     ("x.tsv.xz", [XZ[:-9], XZ[:30]], "x.tsv.xz.*: Compressed file ended before the"),
@@ -276,7 +269,7 @@ def test_files_that_are_refused_by_name_and_line(tmp_path):
     for number, (name, contents, message) in enumerate(BAD):
         for place, content in enumerate(contents):
             folder = tmp_path / f"{number}-{place}"
-            make({name: content}, folder)
+            write_files(folder, {name: content})
             cases.append(((folder / name, 1), message))
     assert unrefused(cases, read_table, SourceError) == []
 
@@ -285,7 +278,7 @@ def test_rows_that_lack_columns_of_their_task(tmp_path):
     """Of tasks of several texts, and where fields are named."""
     files = {"x.tsv": "甲\t乙\n", "y.tsv": "甲\t\t1\n", "x.jsonl": keyed('"甲"')}
     files["empty.tsv"] = "text\tlabel\n"
-    make(files, tmp_path)
+    write_files(tmp_path, files)
     cases = [
         ("x.tsv", 2, (), "line 1 of .*x.tsv must have 3 columns, got 2"),
         ("x.tsv", 3, (), "line 1 of .*x.tsv must have 4 columns, got 2"),
@@ -323,7 +316,7 @@ def test_a_cell_of_csv_may_be_long(tmp_path):
 
 def test_texts_of_tags_with_bad_lines_can_be_left_out(tmp_path):
     content = "好 O\n\n甲 O\n坏\n丙\n\n乙 O\n"
-    path, skipped = written(tmp_path, "a.bio", content), []
+    path, skipped = write_file(tmp_path / "a.bio", content), []
     table = read_table(path, 1, skipped=skipped)
     assert (table.texts, table.lines) == ([("好",), ("乙",)], [1, 7])
     ((line, reason),) = skipped
@@ -333,14 +326,14 @@ def test_texts_of_tags_with_bad_lines_can_be_left_out(tmp_path):
 
 def test_tabs_are_between_columns_and_documents_are_no_texts(tmp_path):
     content = "-DOCSTART- -X- O O\n\nNew York\tB-LOC\n\u3000\tO\n好\tO\t\n"
-    table = read_table(written(tmp_path, "a.conll", content), 1)
+    table = read_table(write_file(tmp_path / "a.conll", content), 1)
     assert table.texts == [("New York\u3000好",)]
     assert table.labels == [["B-LOC", *["I-LOC"] * 7, "O", "O"]]
 
 
 def test_tags_of_whole_words(tmp_path):
     content = "北京 S-LOC\n大 B-ORG\n学生会 E-ORG\n好 O\n"
-    table = read_table(written(tmp_path, "a.bio", content), 1)
+    table = read_table(write_file(tmp_path / "a.bio", content), 1)
     assert table.texts == [("北京大学生会好",)]
     assert table.labels == [["B-LOC", "E-LOC", "B-ORG", "I-ORG", "I-ORG", "E-ORG", "O"]]
 
@@ -355,7 +348,7 @@ def test_tags_of_whole_words(tmp_path):
     ],
 )
 def test_places_in_words_are_left_out(tmp_path, content, text):
-    table = read_table(written(tmp_path, "a.conll", content), 1)
+    table = read_table(write_file(tmp_path / "a.conll", content), 1)
     assert table.texts[0] == (text,)
     assert len(table.labels[0]) == len(text)
 
@@ -371,10 +364,10 @@ def test_a_format_that_the_name_does_not_tell(format, tmp_path):
         "bio": "甲 O\n，O O\n\n丙 O\n",
         "conll": "甲 O\n\n丙 O\n",
     }.get(format, "甲，乙\t好\n丙 丁\t坏\n")
-    path = written(tmp_path, "data.train.gz", gzip.compress(content.encode()))
+    path = write_file(tmp_path / "data.train.gz", content)
     with pytest.raises(SourceError, match=f"give format= .* {', '.join(FORMATS)} "):
         read_table(path, 1)
-    named = written(tmp_path, f"a.{format}", content)
+    named = write_file(tmp_path / f"a.{format}", content)
     assert read_table(path, 1, format=format).texts == read_table(named, 1).texts
 
 
@@ -384,8 +377,8 @@ def test_a_column_that_nothing_names_is_refused(name, count, tmp_path):
     texts = ["同一句", "同一句", "另一句", "另一句"][: 4 if count == 1 else 2]
     rows = [[f"第{n}句", *[text] * count, n % 2] for n, text in enumerate(texts)]
     content = "\n".join("\t".join(map(str, row)) for row in rows) + "\n"
-    path = written(
-        tmp_path, name, content.replace("\t", "," if "csv" in name else "\t")
+    path = write_file(
+        tmp_path / name, content.replace("\t", "," if "csv" in name else "\t")
     )
     width = count + 2
     with pytest.raises(SourceError, match=f"no others .*, got {width}: .*fields="):
@@ -396,7 +389,7 @@ def test_a_column_that_nothing_names_is_refused(name, count, tmp_path):
     table = read_table(path, count, numbers)
     assert table.labels == ["0", "1", "0", "1"][: len(texts)]
     named = "\t".join([f"列{n}" for n in range(width - 1)] + ["类"]) + "\n"
-    path = written(tmp_path, "b.tsv", named + content)
+    path = write_file(tmp_path / "b.tsv", named + content)
     fields = [name for n, name in enumerate(named.split()) if n != 1]
     assert read_table(path, count, fields).labels == table.labels
 
@@ -414,14 +407,13 @@ def test_a_column_that_nothing_names_is_refused(name, count, tmp_path):
     ],
 )
 def test_a_table_is_known_by_its_name(name, content, expected, tmp_path):
-    assert read_lines(str(written(tmp_path, name, content))) == expected
+    assert read_lines(str(write_file(tmp_path / name, content))) == expected
 
 
 PAIRS = "甲\t乙\t同\t一\n丙\t甲\t异\t\n"
 NAMED = "first\tsecond\tlabel\tsource\n" + PAIRS
-OBJECTS = "".join(
-    json.dumps(dict(zip(("first", "second", "label", "source"), row, strict=True)))
-    + "\n"
+OBJECTS = to_json_lines(
+    dict(zip(("first", "second", "label", "source"), row, strict=True))
     for row in (("甲", "乙", "同", "一"), ("丙", "甲", "异", ""))
 )
 TEXTS_OF_PAIRS = [((0, "甲"), (0, "乙")), ((0, "丙"), (0, "甲"))]
@@ -449,7 +441,7 @@ SOURCES = [((2, "一"),), ()]
 def test_columns_by_which_rows_are_grouped(
     name, content, fields, groups, expected, tmp_path
 ):
-    path = written(tmp_path, name, content)
+    path = write_file(tmp_path / name, content)
     table = read_table(path, 2, fields, groups=groups)
     assert table.groups == expected
     # Without a header, columns that nothing names are refused.
@@ -461,7 +453,7 @@ def test_columns_by_which_rows_are_grouped(
 
 def test_columns_that_are_not_there(tmp_path):
     files = {"a.tsv": PAIRS, "named.tsv": NAMED, "a.jsonl": OBJECTS, "a.bio": "她 O\n"}
-    make(files, tmp_path)
+    write_files(tmp_path, files)
     cases = [
         ("a.tsv", "source", "have the column 'source' of holdout_by: columns"),
         ("named.tsv", "author", "'author' of holdout_by, got 'first', 'second',"),

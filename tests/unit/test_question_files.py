@@ -1,10 +1,10 @@
 """Files of questions: with choices (tables, JSON lines, CLUE's), and SQuAD's."""
 
-import gzip
 import json
 
 import pytest
-from hostile.run import make, unrefused
+from common import to_json_lines, write_file
+from hostile.run import unrefused
 
 from roformer_keras.base.errors import ConfigurationError, SourceError
 from roformer_keras.tables.choices import MAX_CHOICES, check_choices
@@ -43,16 +43,6 @@ CLOZE = {
 MASKS = "[MASK][MASK][MASK][MASK]"
 
 
-def written(folder, name, content):
-    path = folder / name
-    if not isinstance(content, str | bytes):
-        content = json.dumps(content, ensure_ascii=False)
-    if isinstance(content, str):
-        content = content.encode()
-    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    return str(path)
-
-
 def read(path, count=3, fields=(), **options):
     return read_table(path, count, fields, has_choices=True, **options)
 
@@ -61,11 +51,12 @@ def read(path, count=3, fields=(), **options):
 
 
 def test_files_of_clue_become_json_lines(tmp_path, monkeypatch, capsys):
-    c3 = [written(tmp_path, "d.json", [DIALOGUE]), written(tmp_path, "m.json", [STORY])]
-    lines = "\n".join(json.dumps(one) for one in (CLOZE, CLOZE))
-    chid = [written(tmp_path, "dev.json", f"{lines}\n\n")]
+    dialogues = {"d.json": [DIALOGUE], "m.json": [STORY]}
+    c3 = [str(write_file(tmp_path / name, one)) for name, one in dialogues.items()]
+    lines = to_json_lines([CLOZE, CLOZE])
+    chid = [str(write_file(tmp_path / "dev.json", f"{lines}\n"))]
     answers = {"#idiom000001#": 0, "#idiom000003#": 2}
-    written(tmp_path, "dev_answer.json", answers)
+    write_file(tmp_path / "dev_answer.json", answers)
     contexts = [
         f"他{MASKS}地学习，不____。",
         f"他____地学习，不{MASKS}。",
@@ -75,7 +66,7 @@ def test_files_of_clue_become_json_lines(tmp_path, monkeypatch, capsys):
     for files, count, texts in ((c3, 3, QUESTIONS), (chid, 2, idioms * 2)):
         monkeypatch.setattr("sys.argv", ["clue_choices", *files])
         clue_choices.main()
-        path = written(tmp_path, "x.jsonl", capsys.readouterr().out)
+        path = write_file(tmp_path / "x.jsonl", capsys.readouterr().out)
         assert read(path, count, labelled=False).texts == texts
         skipped = []
         labels = read(path, count, skipped=skipped).labels
@@ -87,7 +78,7 @@ def test_files_of_clue_become_json_lines(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("format", ["c3", "chid"])
 def test_formats_of_clue_are_withdrawn(format, tmp_path):
-    path = written(tmp_path, "x.json", [DIALOGUE])
+    path = write_file(tmp_path / "x.json", [DIALOGUE])
     with pytest.raises(ConfigurationError, match=r"format must .* tools\.clue_choices"):
         read(path, format=format)
     with pytest.raises(ConfigurationError, match=r"format must .* tools\.clue_choices"):
@@ -116,7 +107,7 @@ def test_questions_are_rows(tmp_path):
     content = document(first, second)
     content["data"] += document(question("他在哪", "上海"))["data"]
     for name in ("dev.json", "dev.json.gz"):
-        path = written(tmp_path, name, content)
+        path = write_file(tmp_path / name, content)
         table = read_table(path, 2, format="squad", groups=["context", "id"])
         questions = ("她在哪", "你在哪", "他在哪")
         assert table.texts == [(one, CONTEXT) for one in questions]
@@ -157,21 +148,20 @@ BAD_SQUAD = [
 
 
 def test_questions_that_lack_something_can_be_left_out(tmp_path):
-    path = written(
-        tmp_path, "dev.json", document({"question": "x"}, WHERE, question(""))
-    )
+    content = document({"question": "x"}, WHERE, question(""))
+    path = write_file(tmp_path / "dev.json", content)
     skipped = []
     table = read_table(path, 2, format="squad", skipped=skipped)
     assert table.lines == [2]
     assert skipped[0] == (1, "must have 'answers', got 'question'")
     assert skipped[1][0] == 3
-    path, skipped = written(tmp_path, "dev.json", document({"question": "x"})), []
+    path, skipped = write_file(tmp_path / "dev.json", document({"question": "x"})), []
     with pytest.raises(SourceError, match="can be read; row 1: must have 'answers'"):
         read_table(path, 2, format="squad", skipped=skipped)
 
 
 def test_what_questions_are_not_for(tmp_path):
-    path = written(tmp_path, "dev.json", document(WHERE))
+    path = write_file(tmp_path / "dev.json", document(WHERE))
     with pytest.raises(SourceError, match="for tasks of two texts a row"):
         read_table(path, 1, format="squad")
     with pytest.raises(SourceError, match="a corpus must be of"):
@@ -219,9 +209,8 @@ def read_squad(path):
 def test_what_is_wrong_is_named_with_its_place(name, bad, call, tmp_path):
     cases = []
     for number, (content, message) in enumerate(bad):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        cases.append(((written(folder, name, content),), message))
+        path = write_file(tmp_path / str(number) / name, content)
+        cases.append(((path,), message))
     assert unrefused(cases, call, SourceError) == []
 
 
@@ -277,13 +266,13 @@ ROWS = [("甲乙", "丙？", ("丁", "戊")), ("己", "庚？", ("辛", "壬", "
     ],
 )
 def test_choices_of_tables(name, content, fields, tmp_path):
-    table = read(written(tmp_path, name, content), fields=fields)
+    table = read(write_file(tmp_path / name, content), fields=fields)
     assert table.texts == ROWS
     assert table.labels in ([1, "癸"], ["1", "癸"])
 
 
 def test_rows_without_a_question(tmp_path):
-    path = written(tmp_path, "a.csv", "passage,option_1,option_2\n甲,乙,丙\n")
+    path = write_file(tmp_path / "a.csv", "passage,option_1,option_2\n甲,乙,丙\n")
     fields = ("passage", "options")
     table = read(path, 2, fields, labelled=False)
     assert (table.texts, table.labels) == ([("甲", ("乙", "丙"))], None)
@@ -291,7 +280,7 @@ def test_rows_without_a_question(tmp_path):
 
 def test_numbers_of_columns_are_no_names_of_choices(tmp_path):
     content = '31\t甲\t["丙", "丁"]\t32\n33\t乙\t["戊", "己"]\t己\n'
-    table = read(written(tmp_path, "a.tsv", content), fields=("1", "2", "3", "4"))
+    table = read(write_file(tmp_path / "a.tsv", content), fields=("1", "2", "3", "4"))
     assert table.texts == [("31", "甲", ("丙", "丁")), ("33", "乙", ("戊", "己"))]
 
 
@@ -340,8 +329,8 @@ BAD_TABLES = [
 def test_what_is_wrong_with_choices_of_tables(tmp_path):
     cases = []
     for number, (name, content, message) in enumerate(BAD_TABLES):
-        make({name: content}, tmp_path / str(number))
-        cases.append(((tmp_path / str(number) / name,), message))
+        path = write_file(tmp_path / str(number) / name, content)
+        cases.append(((path,), message))
     assert unrefused(cases, read, SourceError) == []
 
 

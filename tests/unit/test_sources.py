@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from common import limited_file_size, run, write_folder
+from common import limited_file_size, run, write_files
 
 from roformer_keras.base.errors import (
     CheckpointError,
@@ -203,7 +203,7 @@ SOURCES = [
 
 @pytest.mark.parametrize(("members", "given", "found"), SOURCES)
 def test_folders_files_and_prefixes(tmp_path, monkeypatch, members, given, found):
-    write_folder(tmp_path / "f", members)
+    write_files(tmp_path / "f", members)
     for name in given:
         assert contents(tmp_path / "f" / name) == found
     monkeypatch.chdir(tmp_path / "f")
@@ -213,7 +213,7 @@ def test_folders_files_and_prefixes(tmp_path, monkeypatch, members, given, found
 
 
 def test_a_symbolic_link_of_the_users_own_is_followed(tmp_path):
-    real = write_folder(tmp_path / "blobs", MEMBERS)
+    real = write_files(tmp_path / "blobs", MEMBERS)
     linked = tmp_path / "snapshot"
     linked.mkdir()
     for name in MEMBERS:
@@ -297,7 +297,7 @@ FILES = [
 def test_files_that_are_no_checkpoint(tmp_path):
     for number, (name, content, message) in enumerate(FILES):
         folder = tmp_path / str(number) / "f"
-        path = write_folder(folder, {name: content}) / name
+        path = write_files(folder, {name: content}) / name
         refuse(path, message)
         if message == HTML:
             with pytest.raises(SourceError, match=message):
@@ -315,7 +315,7 @@ def test_neither_file_nor_folder(tmp_path):
 
 
 def test_a_missing_shard_or_index_is_named(tmp_path):
-    write_folder(tmp_path, MEMBERS)
+    write_files(tmp_path, MEMBERS)
     (tmp_path / "m.data-00000-of-00002").write_bytes(b"d")
     refuse(tmp_path / "m", r"m\.index is missing")
     (tmp_path / "m.index").write_bytes(b"i")
@@ -327,20 +327,20 @@ def test_a_missing_shard_or_index_is_named(tmp_path):
 
 
 def test_a_shard_count_out_of_all_proportion_gives_a_short_message(tmp_path):
-    write_folder(tmp_path, {"m.index": b"i", "m.data-00000-of-99999": b"d"})
+    write_files(tmp_path, {"m.index": b"i", "m.data-00000-of-99999": b"d"})
     assert len(refuse(tmp_path, "and 99,988 more is missing")) < 1000
 
 
 def test_two_checkpoints_are_ambiguous(tmp_path):
-    write_folder(tmp_path, {**MEMBERS, "best.h5": HDF5})
+    write_files(tmp_path, {**MEMBERS, "best.h5": HDF5})
     text = refuse(tmp_path, "holds 2 checkpoints: bert_model.ckpt, best.h5")
     assert "give the path of the one you mean" in text
     both = {**wrapped(MEMBERS, "a"), **wrapped(MEMBERS, "b")}
     text = refuse(write_zip(tmp_path / "x.zip", both), "holds 2 checkpoints: a/bert")
     assert "unpack it" in text
-    write_folder(tmp_path / "two", {"a/w.h5": HDF5, "b/w.h5": HDF5})
+    write_files(tmp_path / "two", {"a/w.h5": HDF5, "b/w.h5": HDF5})
     refuse(tmp_path / "two", "holds 2 checkpoints: a/w.h5, b/w.h5")
-    write_folder(tmp_path / "p", {**PRESET, "model.safetensors": SAFETENSORS})
+    write_files(tmp_path / "p", {**PRESET, "model.safetensors": SAFETENSORS})
     refuse(tmp_path / "p", "holds 2 checkpoints: ., model.safetensors")
 
 
@@ -367,7 +367,7 @@ def without_privileges():
 
 def test_no_permission():
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
-        folder = write_folder(Path(name) / "f", {**MEMBERS, "w.h5": HDF5})
+        folder = write_files(Path(name) / "f", {**MEMBERS, "w.h5": HDF5})
         archive = write_zip(folder / "x.zip", MEMBERS)
         os.chmod(name, 0o755)
         (folder / "w.h5").chmod(0)
