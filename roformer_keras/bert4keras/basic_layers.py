@@ -5,14 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from roformer_keras.bert4keras.keras2_layers import (
+from roformer_keras.bert4keras.layer_functions import (
     MERGES,
     PLAIN,
-    NodeTensors,
     hide_positions,
     join_sequences,
     mask_of_branches,
 )
+from roformer_keras.bert4keras.node_tensors import NodeTensors
 from roformer_keras.layers import causal_mask, unilm_mask
 
 _serializable = keras.saving.register_keras_serializable("bert4keras")

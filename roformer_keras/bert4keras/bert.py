@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from roformer_keras.base.config import RoFormerConfig
-from roformer_keras.bert4keras.backend import K, find_activation, keras
+from roformer_keras.bert4keras.backend import K, keras
 from roformer_keras.bert4keras.basic_layers import (
     Add,
     FirstToken,
@@ -24,6 +24,7 @@ from roformer_keras.bert4keras.embedding_layers import (
     PositionEmbedding,
     SinusoidalPositionEmbedding,
 )
+from roformer_keras.bert4keras.layer_functions import find_activation
 from roformer_keras.bert4keras.transformer import Transformer
 from roformer_keras.conversion.weights import (
     OUTPUT_BIAS,

@@ -7,8 +7,14 @@ import keras
 from keras import ops
 
 from roformer_keras.base.errors import refuse
-from roformer_keras.bert4keras import backend as _backend
-from roformer_keras.bert4keras.keras2_layers import NodeTensors, join_masks
+from roformer_keras.bert4keras import keras_functions as K
+from roformer_keras.bert4keras.layer_functions import (
+    align,
+    find_activation,
+    join_masks,
+    sines_and_cosines,
+)
+from roformer_keras.bert4keras.node_tensors import NodeTensors
 from roformer_keras.layers import FeedForward as _FeedForward
 from roformer_keras.layers import LayerNorm, RMSNorm, RoPEAttention, apply_rotary
 
@@ -108,8 +114,8 @@ class MultiHeadAttention(NodeTensors, RoPEAttention):
         for _ in range(int(a_bias or 0)):
             extra_bias = extras.pop(0)
             axes = {2: [2, 3], 3: [0, 2, 3], 4: [0, 1, 2, 3]}[len(extra_bias.shape)]
-            extra_bias = _backend.align(extra_bias, axes, 4)
-            if _backend.K.dtype(extra_bias) != "bool":
+            extra_bias = align(extra_bias, axes, 4)
+            if K.dtype(extra_bias) != "bool":
                 bias = extra_bias if bias is None else bias + extra_bias
             else:
                 visible = join_masks([visible, extra_bias])
@@ -165,7 +171,7 @@ class MultiHeadAttention(NodeTensors, RoPEAttention):
     def _rotated(self, query, key, position_ids, start=0):
         if position_ids is None:
             return query, key
-        sin, cos = _backend.sines_and_cosines(position_ids)
+        sin, cos = sines_and_cosines(position_ids)
         return apply_rotary(query, sin, cos), apply_rotary(key, sin, cos)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
@@ -219,7 +225,7 @@ class FeedForward(NodeTensors, _FeedForward):
         )
         super().__init__(
             units,
-            activation=_backend.find_activation(many[0]),
+            activation=find_activation(many[0]),
             use_bias=use_bias,
             kernel_initializer=kernel_initializer,
             **kwargs,

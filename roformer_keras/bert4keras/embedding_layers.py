@@ -8,7 +8,7 @@ from keras import ops
 from roformer_keras.base.errors import refuse
 from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.bert4keras.basic_layers import Layer
-from roformer_keras.bert4keras.keras2_layers import NodeTensors
+from roformer_keras.bert4keras.node_tensors import NodeTensors
 from roformer_keras.layers import SinusoidalPositionEmbedding as _Sinusoidal
 from roformer_keras.layers.masks import is_token
 

@@ -45,12 +45,7 @@ from typing import Any
 import keras as keras3
 
 from roformer_keras.bert4keras import keras_functions as K
-from roformer_keras.bert4keras.keras2_layers import (
-    DIFFERENT,
-    MERGES,
-    layer_class,
-    named_activation,
-)
+from roformer_keras.bert4keras.keras2_layers import DIFFERENT, layer_class
 from roformer_keras.bert4keras.keras2_models import (
     Model,
     ModelCheckpoint,
@@ -59,6 +54,7 @@ from roformer_keras.bert4keras.keras2_models import (
     optimizer_class,
     save_model,
 )
+from roformer_keras.bert4keras.layer_functions import MERGES, named_activation
 
 
 class _Namespace(types.ModuleType):

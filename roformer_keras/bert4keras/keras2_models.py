@@ -16,8 +16,8 @@ import keras
 from roformer_keras.base import quirks
 from roformer_keras.base.checks import check_choice
 from roformer_keras.base.errors import ConfigurationError, refuse
-from roformer_keras.bert4keras import sequences, train_functions
-from roformer_keras.bert4keras.keras2_layers import NodeTensors, as_keras
+from roformer_keras.bert4keras import sequences, train_functions, weight_files
+from roformer_keras.bert4keras.node_tensors import NodeTensors, as_keras
 from roformer_keras.data.adapters import SIGNATURES, call_without_wait
 from roformer_keras.data.generators import as_inputs
 from roformer_keras.io.archive import scratch_folder
@@ -249,8 +249,6 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch, _Model):
         **options: Any,
     ) -> None:
         """As in Keras 2: HDF5 under any name; no other `save_format`."""
-        from roformer_keras.bert4keras import weight_files
-
         refuse(
             save_format not in (None, "h5"),
             f"weights are written in HDF5, got save_format={save_format!r}",
@@ -269,8 +267,6 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch, _Model):
         **options: Any,
     ) -> None:
         """As in Keras 2: files of either version, also by the names of layers."""
-        from roformer_keras.bert4keras import weight_files
-
         if weight_files.is_of_keras_3(filepath):
             with weight_files.with_own_parts(filepath) as path:
                 super().load_weights(path, skip_mismatch=skip_mismatch, **options)

@@ -31,7 +31,7 @@ from roformer_keras.bert4keras.embedding_layers import (  # noqa: F401
     PositionEmbedding,
     SinusoidalPositionEmbedding,
 )
-from roformer_keras.bert4keras.keras2_layers import join_masks
+from roformer_keras.bert4keras.layer_functions import join_masks
 from roformer_keras.bert4keras.loss_layer import Loss  # noqa: F401
 from roformer_keras.bert4keras.structured_layers import (  # noqa: F401
     ConditionalRandomField,

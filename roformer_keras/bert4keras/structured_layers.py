@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.bert4keras.keras2_layers import NodeTensors
+from roformer_keras.bert4keras.node_tensors import NodeTensors
 from roformer_keras.layers import ConditionalRandomField as _ConditionalRandomField
 from roformer_keras.layers import EfficientGlobalPointer as _EfficientGlobalPointer
 from roformer_keras.layers import GlobalPointer as _GlobalPointer

@@ -12,7 +12,7 @@ from keras import ops
 from roformer_keras.base.errors import CheckpointError, printable, refuse
 from roformer_keras.bert4keras.block_layers import MultiHeadAttention
 from roformer_keras.bert4keras.keras2 import keras
-from roformer_keras.bert4keras.keras2_layers import as_keras
+from roformer_keras.bert4keras.node_tensors import as_keras
 from roformer_keras.conversion.reader import opened_bundle
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.tensor_bundle import write_shard

@@ -13,7 +13,7 @@ from roformer_keras.base.errors import ConfigurationError, RoFormerError
 from roformer_keras.bert4keras import backend, layers
 from roformer_keras.bert4keras.backend import K, keras
 from roformer_keras.bert4keras.keras2 import keras2_habits
-from roformer_keras.bert4keras.keras2_layers import MERGES, PLAIN
+from roformer_keras.bert4keras.layer_functions import MERGES, PLAIN
 from roformer_keras.bert4keras.snippets import adversarial_training
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 from tools.reference.interface import OF_BACKEND, OF_LAYERS, OF_TAGS, answers

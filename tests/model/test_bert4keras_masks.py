@@ -8,7 +8,7 @@ from common import ROOT
 
 from roformer_keras.bert4keras import layers
 from roformer_keras.bert4keras.backend import K, keras
-from roformer_keras.bert4keras.keras2_layers import MERGES
+from roformer_keras.bert4keras.layer_functions import MERGES
 from tools.reference.masks import CASES, answer
 
 GOLDEN = json.loads(

@@ -1,0 +1,226 @@
+"""Functions that layers and `backend` share: activations, masks and rotations."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.base import quirks
+from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.bert4keras import keras_functions as K
+from roformer_keras.layers import apply_rotary, erf_gelu
+from roformer_keras.layers.norms import activation_from_name
+from roformer_keras.layers.position import sinusoidal_table
+
+MERGES = (
+    *("Add", "Average", "Concatenate", "Maximum", "Minimum", "Multiply", "Subtract"),
+)
+# Layers for which Keras 3 replaces numbers that a mask hides, which Keras 2 merges.
+PLAIN = {
+    "Maximum": quirks.merging(ops.maximum),
+    "Minimum": quirks.merging(ops.minimum),
+    "Multiply": quirks.merging(ops.multiply),
+}
+
+
+gelu_erf = erf_gelu
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+def gelu_tanh(x: Any) -> Any:
+    """The approximate GELU, with a tanh."""
+    return keras.activations.gelu(x, approximate=True)
+
+
+_gelu = gelu_erf
+
+
+def set_gelu(version: str) -> None:
+    """Chooses the GELU of models that are built from now on.
+
+    Args:
+        version: `"erf"`, the exact one and the default, or `"tanh"`.
+    """
+    global _gelu
+    versions = {"erf": gelu_erf, "tanh": gelu_tanh}
+    refuse(
+        version.lower() not in versions,
+        f"gelu version must be one of {', '.join(versions)}, got {version!r}",
+    )
+    _gelu = versions[version.lower()]
+
+
+def find_activation(activation: Any) -> Any:
+    """An activation by name; `"gelu"` is the one of `set_gelu`."""
+    return _gelu if activation == "gelu" else activation_from_name(activation)
+
+
+def named_activation(name: Any) -> Any:
+    """The GELU of bert4keras that a name means; anything else as it is."""
+    names = {"gelu_erf": gelu_erf, "gelu_tanh": gelu_tanh}
+    return names.get(name, name) if isinstance(name, str) else name
+
+
+# === Masks ===
+
+
+def join_masks(masks: Any) -> Any:
+    """The mask of a sum: True where all branches that have a mask are visible.
+
+    Keras 3 drops the mask if one branch has none, and else is True where any is.
+    """
+    given_masks = [mask for mask in masks or () if mask is not None]
+    joined = given_masks[0] if given_masks else None
+    for mask in given_masks[1:]:
+        joined = ops.logical_and(joined, mask)
+    return joined
+
+
+def join_sequences(inputs: Any, mask: Any = None) -> Any:
+    """The mask of sequences one after another; one without a mask is visible."""
+    if mask is None:
+        return None
+    masks = [
+        ops.ones_like(x[..., 0], "bool") if one is None else one
+        for x, one in zip(inputs, mask, strict=True)
+    ]
+    return ops.concatenate(masks, axis=1)
+
+
+def hide_positions(pooling: keras.layers.Layer, inputs: Any, mask: Any = None) -> Any:
+    """The inputs of a maximum over positions, with -inf where the mask is False.
+
+    Args:
+        pooling: the layer.
+        inputs: its inputs.
+        mask: of the inputs; if not given, the one that Keras has put on them.
+    """
+    mask = quirks.mask_of(inputs) if mask is None else mask
+    if mask is None:
+        return inputs
+    axis = -1 if pooling.data_format == "channels_last" else 1
+    visible = ops.expand_dims(ops.cast(mask, "bool"), axis)
+    return ops.where(visible, inputs, ops.cast(-np.inf, inputs.dtype))
+
+
+def mask_of_branches(layer: Any, inputs: Any, mask: Any = None) -> Any:
+    """`compute_mask` of a layer that merges branches."""
+    if getattr(layer, "axis", -1) in (-1, len(inputs[0].shape) - 1):
+        return join_masks(mask)
+    return join_sequences(inputs, mask)
+
+
+def align(tensor: Any, axes: list[int], ndim: int | None = None) -> Any:
+    """`tensor` with new axes of size 1, so that axis `i` becomes axis `axes[i]`.
+
+    Args:
+        axes: ascending, one for each axis of the tensor.
+        ndim: number of axes of the result; by default as many as `axes` needs.
+    """
+    ndim = ndim or max(axes) + 1
+    target_axes = [axis % ndim for axis in axes]
+    return ops.expand_dims(tensor, [i for i in range(ndim) if i not in target_axes])
+
+
+def sequence_masking(
+    x: Any,
+    mask: Any = None,
+    value: Any = 0,
+    axis: Any = None,
+    bias: Any = None,
+    return_mask: bool = False,
+) -> Any:
+    """`x` with a value in place of the positions that a mask hides.
+
+    Args:
+        x: `(batch, ..., length, ...)`.
+        mask: None, or `(batch, length)`; 0 or False hides.
+        value: number, or `"-inf"` or `"inf"`.
+        axis: int or list of int, where positions are; 1 by default.
+        bias: None; or bool, a mask more; or float, which is added to `x` first. It is
+            broadcast to `x`.
+        return_mask: bool. Whether to return the mask too, as it was applied.
+    """
+    value = float(value) if isinstance(value, str) else value
+    masks = []
+    if mask is not None:
+        ndim = len(x.shape)
+        mask = ops.cast(mask, "bool")
+        for place in axis if isinstance(axis, list) else [1 if axis is None else axis]:
+            masks.append(align(mask, [0, place % ndim], ndim))
+    if bias is not None and K.dtype(bias) == "bool":
+        masks.append(bias)
+    elif bias is not None:
+        x = x + bias
+    visible = join_masks(masks)
+    if visible is not None:
+        x = ops.where(visible, x, ops.cast(value, x.dtype))
+    return (x, visible) if return_mask else x
+
+
+def attention_normalize(
+    a: Any,
+    mask: Any = None,
+    axis: int = -1,
+    method: str = "softmax",
+    bias: Any = None,
+) -> Any:
+    """Attention weights of scores.
+
+    Args:
+        a: float `(batch, heads, query, key)`.
+        mask: None, or `(batch, key)`.
+        axis: of the keys.
+        method: `"softmax"`, `"squared_relu"` or `"softmax_plus"`.
+        bias: as in `sequence_masking`.
+
+    Source: arXiv:2202.10447 for squared_relu, https://kexue.fm/archives/8823 for
+        softmax_plus.
+    """
+    a, mask = sequence_masking(a, mask, -np.inf, axis, bias, True)
+    if method == "softmax":
+        return ops.softmax(a, axis=axis)
+    if mask is None:
+        count = ops.cast(ops.shape(a)[-1], a.dtype)
+    else:
+        count = ops.sum(ops.cast(mask, a.dtype), axis=axis, keepdims=True)
+    if method == "squared_relu":
+        return ops.square(ops.relu(a)) / count
+    if method == "softmax_plus":
+        scale = ops.log(ops.maximum(count, 16)) / np.log(512)
+        return ops.softmax(a * ops.cast(scale, a.dtype), axis=axis)
+    raise ConfigurationError(
+        "the method of attention_normalize must be one of softmax, squared_relu, "
+        f"softmax_plus, got {method!r}"
+    )
+
+
+# === Positions ===
+
+
+sinusoidal_embeddings = sinusoidal_table
+
+
+def sines_and_cosines(sinusoidal: Any) -> tuple:
+    """Result of `layers.rotary_table`, from `sinusoidal_embeddings`."""
+    return tuple(ops.repeat(sinusoidal[..., first::2], 2, axis=-1) for first in (0, 1))
+
+
+def apply_rotary_position_embeddings(sinusoidal: Any, *tensors: Any) -> Any:
+    """Turns each pair of features by the angle of its position.
+
+    Args:
+        sinusoidal: `(batch or 1, length, dim)`, from `sinusoidal_embeddings`.
+        tensors: `(batch, length, ..., dim)`.
+
+    Returns:
+        The tensors, turned; one alone if one was given.
+    """
+    sin, cos = sines_and_cosines(sinusoidal)
+    turned = []
+    for tensor in tensors:
+        sizes = ops.shape(tensor)
+        heads = ops.reshape(tensor, (*sizes[:2], -1, tensor.shape[-1]))
+        turned.append(ops.reshape(apply_rotary(heads, sin, cos), sizes))
+    return turned[0] if len(turned) == 1 else turned
