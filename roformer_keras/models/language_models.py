@@ -52,11 +52,9 @@ class LanguageModel(PresetModel):
     the objective by which they learn texts, see `OBJECTIVES`.
     """
 
+    backbone: RoFormerBackbone
     other_attention: tuple[str, ...] = ()
     if TYPE_CHECKING:
-
-        @property
-        def config(self) -> RoFormerConfig: ...
 
         @property
         def objective_name(self) -> str: ...

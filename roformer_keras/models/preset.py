@@ -3,13 +3,13 @@
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import keras
 import numpy as np
 
 from roformer_keras.base.checks import check_path
-from roformer_keras.base.config import ConfigSource
+from roformer_keras.base.config import ConfigSource, RoFormerConfig
 from roformer_keras.base.errors import ConfigurationError, VocabularyError
 from roformer_keras.base.other_names import explain_withdrawn
 from roformer_keras.base.processes import refuse_forked_process
@@ -36,9 +36,6 @@ from roformer_keras.models.training_loop import ForModel, choose_blocks, with_or
 from roformer_keras.text.matching import check_ids, check_vocabulary
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
-if TYPE_CHECKING:
-    from roformer_keras.models.backbone import RoFormerBackbone
-
 
 class PresetModel(FastModel):
     """A model that is loaded from a checkpoint, saved as a preset folder, and fitted.
@@ -59,7 +56,7 @@ class PresetModel(FastModel):
     tokenizer: RoFormerTokenizer | None = None
     # Why that vocabulary gave no tokenizer.
     _tokenizer_error: VocabularyError | None = None
-    backbone: "RoFormerBackbone"
+    backbone: "PresetModel"
     default_batch_size = 32
     labelled: Callable[..., TextData]
     reader_class: type[TextReader] = TextReader
@@ -578,7 +575,7 @@ class PresetModel(FastModel):
     # === On a backbone ===
 
     @property
-    def config(self) -> Any:
+    def config(self) -> RoFormerConfig:
         return self.backbone.config
 
     def get_config(self) -> dict[str, Any]:

@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import Any, Self, overload
 
 import keras
 import numpy as np
 from keras import ops
 
 from roformer_keras.base.checks import check_integer, check_number
-from roformer_keras.base.config import ConfigSource, RoFormerConfig
+from roformer_keras.base.config import ConfigSource
 from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.base.types import Engine, TensorLike, Texts, Verbose
 from roformer_keras.conversion.checkpoint import Checkpoint
@@ -100,6 +100,7 @@ class TextTask(PresetModel):
         kwargs: as in `keras.Model`, such as `name`.
     """
 
+    backbone: RoFormerBackbone
     tokenizer: RoFormerTokenizer
     text_counts: tuple[int, ...] = (1, 2)
     has_choices = False
@@ -109,10 +110,6 @@ class TextTask(PresetModel):
     or_none = False
     row_options = ("fields",)
     files_class: type[TaskFiles]
-    if TYPE_CHECKING:
-
-        @property
-        def config(self) -> RoFormerConfig: ...
 
     def __init__(
         self,
