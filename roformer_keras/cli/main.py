@@ -25,7 +25,6 @@ import re
 import sys
 import warnings
 
-from roformer_keras import cli
 from roformer_keras.base.backend import UNUSED_BY_COMMANDS, starting
 from roformer_keras.base.errors import OutputError, RoFormerError, printable
 from roformer_keras.base.extras import installed_version
@@ -170,8 +169,10 @@ def _is_text(word):
 
 def find_commands() -> dict:
     """The modules of commands by name, such as `fill-mask`."""
-    names = sorted(module.name for module in pkgutil.iter_modules(cli.__path__))
-    modules = (importlib.import_module(f"{cli.__name__}.{name}") for name in names)
+    names = sorted(
+        module.name for module in pkgutil.iter_modules([os.path.dirname(__file__)])
+    )
+    modules = (importlib.import_module(f"{__package__}.{name}") for name in names)
     return {
         module.__name__.rpartition(".")[2].replace("_", "-"): module
         for module in modules

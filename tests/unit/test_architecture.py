@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,7 @@ RANKS = {
     unit: rank for rank, units in enumerate(LAYERS[::-1]) for unit in units.split()
 }
 ANYWHERE = "__init__"
+MAX_FLOORS, MAX_ROOMS = 12, 32
 
 # Where a library may be named; nowhere else.
 ALLOWED = {
@@ -94,6 +96,30 @@ def test_imports_go_down():
             if target not in RANKS or RANKS[target] >= RANKS[unit]:
                 wrong.append(f"{module} imports {name}")
     assert wrong == []
+
+
+def test_floors_and_rooms_are_few():
+    assert len(LAYERS) <= MAX_FLOORS
+    assert len(RANKS) <= MAX_ROOMS
+
+
+def test_no_circle_of_imports():
+    """In functions neither: a late import hides where a name belongs."""
+    modules = {
+        ".".join(("roformer_keras", *path.with_suffix("").parts)): path
+        for path in MODULES
+    }
+    modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
+    graph = {
+        path: {
+            modules.get(name) or modules.get(name.rpartition(".")[0])
+            for name in imports_of(path)
+        }
+        - {path, None}
+        for path in MODULES
+    }
+    # It raises CycleError, which names the files of a circle.
+    graphlib.TopologicalSorter(graph).prepare()
 
 
 def test_modules_that_are_imported_are_there():
