@@ -6,7 +6,7 @@ command line's `--help` do not wait for a backend. They are listed in `__init__.
 
 from typing import Any
 
-from roformer_keras.base.backend import lazy_names, prefer_installed
+from roformer_keras.base.keras_backend import lazy_names, prefer_installed
 
 prefer_installed()
 

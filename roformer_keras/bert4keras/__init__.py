@@ -8,7 +8,7 @@ are Keras 3 models made of this package's layers. `backend.keras` hands out what
 of Keras 2 call, see `keras2`; Keras itself stays as it is.
 """
 
-from roformer_keras.base.backend import starting
+from roformer_keras.base.keras_backend import starting
 
 with starting():
     # A model may be loaded where its script is not imported, so all classes are known.

@@ -7,8 +7,8 @@ layer, for the files that its users saved.
 
 from typing import Any
 
-from roformer_keras.base.backend import name_error
 from roformer_keras.base.errors import refuse
+from roformer_keras.base.keras_backend import name_error
 from roformer_keras.bert4keras.backend import keras
 from roformer_keras.bert4keras.basic_layers import (  # noqa: F401
     Add,

@@ -24,9 +24,9 @@ import numpy as np
 from keras import ops
 
 from roformer_keras.base import quirks
-from roformer_keras.base.backend import name_error
 from roformer_keras.base.checks import check_integer, check_names, check_number
 from roformer_keras.base.errors import refuse
+from roformer_keras.base.keras_backend import name_error
 from roformer_keras.base.types import TensorLike
 from roformer_keras.optimizers import PiecewiseLinear, dense_gradient, has_rows
 

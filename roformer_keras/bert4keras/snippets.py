@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from roformer_keras.base.backend import name_error
 from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.keras_backend import name_error
 from roformer_keras.bert4keras.arrays import (  # noqa: F401
     sequence_padding,
     to_array,

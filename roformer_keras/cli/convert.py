@@ -52,7 +52,7 @@ def run(
     from roformer_keras.base.errors import refuse
     from roformer_keras.conversion.convert import convert
     from roformer_keras.conversion.push import push_to_hub
-    from roformer_keras.hub.huggingface import PREFIX
+    from roformer_keras.hub.huggingface_hub import PREFIX
 
     options: dict[str, Any] = {
         "dtype": dtype,

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from roformer_keras.base.errors import printable
-from roformer_keras.base.registry import TASKS
+from roformer_keras.base.task_registry import TASKS
 from roformer_keras.cli.texts import print_json
 from roformer_keras.hub.catalog import resolve
 

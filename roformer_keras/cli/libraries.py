@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from roformer_keras.base.extras import require
-from roformer_keras.hub.huggingface import PREFIX
+from roformer_keras.hub.huggingface_hub import PREFIX
 
 # Endings of files, or their --format, by what reads and writes them.
 _FILES = {

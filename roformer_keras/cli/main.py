@@ -25,9 +25,9 @@ import re
 import sys
 import warnings
 
-from roformer_keras.base.backend import UNUSED_BY_COMMANDS, starting
 from roformer_keras.base.errors import OutputError, RoFormerError, printable
 from roformer_keras.base.extras import installed_version
+from roformer_keras.base.keras_backend import UNUSED_BY_COMMANDS, starting
 from roformer_keras.base.other_names import FLAGS, explain_withdrawn
 from roformer_keras.cli import interrupts
 from roformer_keras.cli.flags import add_flags, find_class, show_hint

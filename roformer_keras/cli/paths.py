@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from roformer_keras.base.errors import SourceError
-from roformer_keras.base.registry import TASKS
+from roformer_keras.base.task_registry import TASKS
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.sources import list_files
 

@@ -28,7 +28,7 @@ from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import head_of, model_heads
 from roformer_keras.conversion.writer import FORMATS
 from roformer_keras.hub.catalog import resolve
-from roformer_keras.hub.huggingface import PREFIX
+from roformer_keras.hub.huggingface_hub import PREFIX
 from roformer_keras.io.atomic import PARTIAL_PREFIX, check_name, replacing
 from roformer_keras.io.sources import HUGGINGFACE_PATHS, PRESET_PATHS, SENTENCE_FOLDERS
 

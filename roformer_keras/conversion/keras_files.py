@@ -13,7 +13,7 @@ from roformer_keras.base.errors import (
     refuse,
 )
 from roformer_keras.base.other_names import explain_withdrawn
-from roformer_keras.base.registry import task_of
+from roformer_keras.base.task_registry import task_of
 from roformer_keras.conversion.checkpoint import KerasFile
 from roformer_keras.conversion.found import Found
 from roformer_keras.conversion.tokenizer_files import checked_tokenizer_fields

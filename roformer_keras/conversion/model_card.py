@@ -1,7 +1,7 @@
 """The README.md of a model on the Hugging Face Hub: what it is, and how to load it."""
 
 from roformer_keras.base.config import RoFormerConfig
-from roformer_keras.base.registry import task_of
+from roformer_keras.base.task_registry import task_of
 from roformer_keras.conversion.checkpoint import Checkpoint
 
 _LIBRARIES = {

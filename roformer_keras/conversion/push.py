@@ -7,7 +7,7 @@ from roformer_keras.base.checks import check_choice
 from roformer_keras.base.errors import refuse
 from roformer_keras.base.extras import import_extra
 from roformer_keras.conversion.convert import FOLDERS, open_prepared, save
-from roformer_keras.hub.huggingface import check_repository, upload
+from roformer_keras.hub.huggingface_hub import check_repository, upload
 from roformer_keras.io.archive import scratch_folder
 
 # Arguments of `convert` that say how the folder is written, and their defaults.

@@ -13,7 +13,7 @@ from roformer_keras.engines.network import write_model
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.export.model import check_backend, served_model
 from roformer_keras.generation.engines import SUFFIX
-from roformer_keras.generation.options import Prompt
+from roformer_keras.generation.generation_config import Prompt
 from roformer_keras.generation.served import FIELD, ServedGenerator
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.export_file import check_options

@@ -4,11 +4,11 @@ from .beam_search import decode as decode
 from .beam_search import stream as stream
 from .cached import CachedDecoder as CachedDecoder
 from .decoder import DecoderModel as DecoderModel
-from .options import GeneratedText as GeneratedText
-from .options import GenerationConfig as GenerationConfig
-from .options import Prompt as Prompt
-from .options import RowState as RowState
-from .options import SamplingOptions as SamplingOptions
-from .options import SearchOptions as SearchOptions
+from .generation_config import GeneratedText as GeneratedText
+from .generation_config import GenerationConfig as GenerationConfig
+from .generation_config import Prompt as Prompt
+from .generation_config import RowState as RowState
+from .generation_config import SamplingOptions as SamplingOptions
+from .generation_config import SearchOptions as SearchOptions
 from .recurrent import RecurrentDecoder as RecurrentDecoder
 from .served import ServedGenerator as ServedGenerator

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from roformer_keras.generation.choosing import limit_repetition
-from roformer_keras.generation.options import (
+from roformer_keras.generation.generation_config import (
     GeneratedText,
     GenerationConfig,
     Prompt,

@@ -18,7 +18,7 @@ from roformer_keras.base.progress import progress_bar
 from roformer_keras.base.types import Engine
 from roformer_keras.generation.beam_search import decode
 from roformer_keras.generation.beam_search import stream as stream_ids
-from roformer_keras.generation.options import GenerationConfig, Prompt
+from roformer_keras.generation.generation_config import GenerationConfig, Prompt
 from roformer_keras.generation.prompts import (
     LENGTHS,
     WritingModel,

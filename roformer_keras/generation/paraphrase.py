@@ -10,7 +10,7 @@ from roformer_keras.base.checks import check_integer, check_names, is_integer
 from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.base.types import Engine, Verbose
 from roformer_keras.generation.generate import Scored, decode_prompts
-from roformer_keras.generation.options import MAX_TEXTS, SamplingOptions
+from roformer_keras.generation.generation_config import MAX_TEXTS, SamplingOptions
 from roformer_keras.generation.prompts import (
     as_ids,
     as_prompt,

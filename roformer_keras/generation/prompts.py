@@ -8,7 +8,11 @@ import numpy as np
 
 from roformer_keras.base.checks import check_integer, check_iterable, is_integer
 from roformer_keras.base.errors import ConfigurationError, VocabularyError, refuse
-from roformer_keras.generation.options import MAX_TOKENS, GenerationConfig, Prompt
+from roformer_keras.generation.generation_config import (
+    MAX_TOKENS,
+    GenerationConfig,
+    Prompt,
+)
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 

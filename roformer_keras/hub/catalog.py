@@ -10,7 +10,7 @@ from pathlib import Path
 
 from roformer_keras.base.checks import check_instance, check_path
 from roformer_keras.base.errors import SourceError, refuse
-from roformer_keras.hub.huggingface import PREFIX, fetch
+from roformer_keras.hub.huggingface_hub import PREFIX, fetch
 from roformer_keras.io.sources import list_files
 
 BASE_URL = "https://open.zhuiyi.ai/releases/nlp/models/zhuiyi"

@@ -26,8 +26,8 @@ from roformer_keras.models.embedding import embed
 from roformer_keras.models.fill_mask import MaskCandidate, fill_mask
 from roformer_keras.models.initializers import initializer
 from roformer_keras.models.objective_data import ObjectiveReader
-from roformer_keras.models.paths import stored_name
 from roformer_keras.models.preset import PresetModel
+from roformer_keras.models.weight_paths import stored_name
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.search.cosines import pair_cosines
 from roformer_keras.search.rerank import rerank

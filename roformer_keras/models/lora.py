@@ -42,7 +42,7 @@ from roformer_keras.io.atomic import replacing
 from roformer_keras.io.blob import Blob, unreadable
 from roformer_keras.io.json_file import parse_json
 from roformer_keras.io.safetensors_file import open_safetensors
-from roformer_keras.models.paths import (
+from roformer_keras.models.weight_paths import (
     backbone_of,
     layers_by_path,
     weights_by_path,

@@ -21,7 +21,6 @@ from roformer_keras.data.datasets import check_container, is_ready
 from roformer_keras.inference.fast_model import FastModel, MadeLayers
 from roformer_keras.models import lora
 from roformer_keras.models.loop_arguments import checks_arguments
-from roformer_keras.models.paths import is_stored, stored_name
 from roformer_keras.models.preset_files import (
     config_on_backbone,
     loaded_model,
@@ -33,6 +32,7 @@ from roformer_keras.models.preset_files import (
 )
 from roformer_keras.models.text_data import TextData, TextReader
 from roformer_keras.models.training_loop import ForModel, choose_blocks, with_order
+from roformer_keras.models.weight_paths import is_stored, stored_name
 from roformer_keras.text.matching import check_ids, check_vocabulary
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 

@@ -40,7 +40,7 @@ from roformer_keras.io.tensor import Tensor
 from roformer_keras.models.initializers import weights_to_be_loaded
 from roformer_keras.models.kept_tokens import KeptTokens
 from roformer_keras.models.lora import set_trainable_state, trainable_state
-from roformer_keras.models.paths import (
+from roformer_keras.models.weight_paths import (
     argument_names,
     backbone_of,
     is_stored,

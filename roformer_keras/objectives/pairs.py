@@ -7,7 +7,7 @@ from keras import ops
 from roformer_keras import losses
 from roformer_keras.base.checks import check_number
 from roformer_keras.base.errors import refuse
-from roformer_keras.layers.pairs import PairCosines, PairFeatures
+from roformer_keras.layers.pair_features import PairCosines, PairFeatures
 from roformer_keras.objectives.base import (
     Replacement,
     Rows,

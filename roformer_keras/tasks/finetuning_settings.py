@@ -18,7 +18,7 @@ from roformer_keras.base.checks import (
     source_path,
 )
 from roformer_keras.base.errors import ConfigurationError, refuse
-from roformer_keras.base.registry import TASKS, TaskOptions
+from roformer_keras.base.task_registry import TASKS, TaskOptions
 from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.journal import fingerprints, run_metadata

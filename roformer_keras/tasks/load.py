@@ -5,7 +5,7 @@ from typing import Any
 
 from roformer_keras import models, tasks
 from roformer_keras.base.config import ConfigSource
-from roformer_keras.base.registry import task_of
+from roformer_keras.base.task_registry import task_of
 from roformer_keras.conversion.checkpoint import Checkpoint, model_of
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.preset_files import opened_checkpoint

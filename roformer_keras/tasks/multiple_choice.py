@@ -19,7 +19,7 @@ from roformer_keras.tasks.baselines import (
     MostFrequent,
     MostSimilarChoice,
 )
-from roformer_keras.tasks.heads import EXCLUDED, sequence_of
+from roformer_keras.tasks.head_parts import EXCLUDED, sequence_of
 from roformer_keras.tasks.labels import choice_number, rounded
 from roformer_keras.tasks.measures import ChoiceMeasure, Measure
 from roformer_keras.tasks.task_files import TaskFiles

@@ -14,7 +14,7 @@ from roformer_keras.layers.masks import is_token
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tables.texts import Answers
 from roformer_keras.tasks.baselines import Baseline, BestSentence, NoAnswer
-from roformer_keras.tasks.heads import EXCLUDED, dense_head, sequence_of
+from roformer_keras.tasks.head_parts import EXCLUDED, dense_head, sequence_of
 from roformer_keras.tasks.labels import parse_answers
 from roformer_keras.tasks.measures import AnswerMeasure, Measure
 from roformer_keras.tasks.span_labels import Span, as_spans

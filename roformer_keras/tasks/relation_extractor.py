@@ -17,7 +17,7 @@ from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.initializers import initializer
 from roformer_keras.tables.texts import Answers
 from roformer_keras.tasks.baselines import Baseline, CharacterTriples
-from roformer_keras.tasks.heads import sequence_of
+from roformer_keras.tasks.head_parts import sequence_of
 from roformer_keras.tasks.labels import parse_spans, rounded, sorted_names
 from roformer_keras.tasks.measures import Measure, SpanMeasure
 from roformer_keras.tasks.span_labels import Span

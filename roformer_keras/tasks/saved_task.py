@@ -30,12 +30,6 @@ from roformer_keras.inference.fast_model import remember_layers
 from roformer_keras.io.sources import TASK_WEIGHTS
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.models import RoFormerBackbone
-from roformer_keras.models.paths import (
-    argument_names,
-    layers_by_path,
-    stored_name,
-    weights_by_path,
-)
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.preset_files import (
     check_options,
@@ -43,6 +37,12 @@ from roformer_keras.models.preset_files import (
     opened_checkpoint,
     restore_training,
     saved_dtype,
+)
+from roformer_keras.models.weight_paths import (
+    argument_names,
+    layers_by_path,
+    stored_name,
+    weights_by_path,
 )
 from roformer_keras.tasks.labels import plain_names
 

@@ -16,7 +16,7 @@ from roformer_keras.base.checks import (
 )
 from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.base.types import Texts, Verbose
-from roformer_keras.layers.pairs import PairCosines, PairFeatures
+from roformer_keras.layers.pair_features import PairCosines, PairFeatures
 from roformer_keras.losses import CoSENT, SupervisedContrastive
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.text_data import TextData
@@ -30,7 +30,7 @@ from roformer_keras.tasks.baselines import (
     NearestTexts,
     PairThreshold,
 )
-from roformer_keras.tasks.heads import dense_head, sequence_of
+from roformer_keras.tasks.head_parts import dense_head, sequence_of
 from roformer_keras.tasks.labels import (
     as_name,
     class_names,

@@ -13,7 +13,7 @@ from roformer_keras.layers import EfficientGlobalPointer, GlobalPointer
 from roformer_keras.layers.pointer import SpanCrossentropy, SpanF1, find_spans
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.initializers import initializer
-from roformer_keras.tasks.heads import sequence_of
+from roformer_keras.tasks.head_parts import sequence_of
 from roformer_keras.tasks.span_tasks import SpanTask, checked_labels, text_tokens
 from roformer_keras.tasks.spans import SpanRows, padded_spans
 from roformer_keras.text.tokenizer import RoFormerTokenizer

@@ -17,7 +17,6 @@ from roformer_keras.data.datasets import is_ready, texts_of
 from roformer_keras.inference.compiled_forward import run_model
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.loop_arguments import checks_arguments
-from roformer_keras.models.paths import argument_names
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.preset_files import (
     restored_model,
@@ -25,6 +24,7 @@ from roformer_keras.models.preset_files import (
     take_tokenizer,
 )
 from roformer_keras.models.text_data import TextData
+from roformer_keras.models.weight_paths import argument_names
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
 from roformer_keras.tables.files import text_names
 from roformer_keras.tables.memory import (

@@ -13,7 +13,7 @@ from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.base.types import TensorLike, Texts
 from roformer_keras.layers import ConditionalRandomField, TagAccuracy
 from roformer_keras.models import RoFormerBackbone
-from roformer_keras.tasks.heads import dense_head, sequence_of
+from roformer_keras.tasks.head_parts import dense_head, sequence_of
 from roformer_keras.tasks.labels import plain_names
 from roformer_keras.tasks.span_labels import spans_of_tags
 from roformer_keras.tasks.span_tasks import (

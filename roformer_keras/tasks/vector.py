@@ -9,11 +9,11 @@ from keras import ops
 
 from roformer_keras.base.checks import check_choice, check_number
 from roformer_keras.base.config import ACTIVATIONS
-from roformer_keras.base.registry import Pooling
+from roformer_keras.base.task_registry import Pooling
 from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.layers.masks import is_token
 from roformer_keras.models import RoFormerBackbone
-from roformer_keras.tasks.heads import EXCLUDED, dense_head, sequence_of
+from roformer_keras.tasks.head_parts import EXCLUDED, dense_head, sequence_of
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 

@@ -43,7 +43,11 @@ from roformer_keras.tasks.task import TextTask
 from roformer_keras.training.finetuning_data import count_leaks, read_data
 from roformer_keras.training.finetuning_plots import draw_curves
 from roformer_keras.training.results import REPORTS, write_reports
-from roformer_keras.training.run import ResumableRun, check_loss, copy_variables
+from roformer_keras.training.resumable_run import (
+    ResumableRun,
+    check_loss,
+    copy_variables,
+)
 from roformer_keras.training.state import state_variables
 
 _CURVES = "curves.png"

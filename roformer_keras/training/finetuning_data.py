@@ -10,7 +10,7 @@ import numpy as np
 from roformer_keras import tasks
 from roformer_keras.base.errors import Hint, SourceError, refuse
 from roformer_keras.base.extras import import_extra
-from roformer_keras.base.registry import TASKS
+from roformer_keras.base.task_registry import TASKS
 from roformer_keras.tasks.finetuning_settings import FinetuningSettings
 from roformer_keras.tasks.labelled_files import Examples, read_examples
 from roformer_keras.tasks.labels import typed_names

@@ -50,7 +50,7 @@ from roformer_keras.training.pretraining_settings import (
     TrainingStage,
 )
 from roformer_keras.training.recorder import Recorder
-from roformer_keras.training.run import ResumableRun
+from roformer_keras.training.resumable_run import ResumableRun
 from roformer_keras.training.state import state_variables
 
 # A model without a size in its settings learns on a laptop.

@@ -7,7 +7,7 @@ import keras
 from tqdm import tqdm
 
 from roformer_keras.training.log import EventLog, LogFile
-from roformer_keras.training.run import check_loss
+from roformer_keras.training.resumable_run import check_loss
 
 
 class Recorder(keras.callbacks.Callback):

@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from roformer_keras.base.errors import ConfigurationError, Hint
-from roformer_keras.base.registry import task_of
+from roformer_keras.base.task_registry import task_of
 from roformer_keras.hub.catalog import resolve
 
 Path = str | os.PathLike

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from roformer_keras.base.checks import choice, integer
 from roformer_keras.base.errors import ConfigurationError
-from roformer_keras.generation.options import SamplingOptions, SearchOptions
+from roformer_keras.generation.generation_config import SamplingOptions, SearchOptions
 from roformer_keras.verbs import loading as sources
 from roformer_keras.verbs.loading import LoadedSource
 from roformer_keras.verbs.verb import LoadedVerb, Verb, count

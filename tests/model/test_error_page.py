@@ -25,7 +25,7 @@ from roformer_keras import (
     RoFormerSim,
     RoFormerTextClassifier,
 )
-from roformer_keras.base import backend
+from roformer_keras.base import keras_backend
 
 PAGE = (ROOT / "docs" / "error-messages.md").read_text(encoding="utf-8")
 FILES = {
@@ -39,8 +39,8 @@ LM = SAVED / "lm.h5"
 
 def choose_no_backend(monkeypatch):
     monkeypatch.delenv("KERAS_BACKEND")
-    monkeypatch.setattr(backend, "is_installed", lambda name: False)
-    backend.choose_backend()
+    monkeypatch.setattr(keras_backend, "is_installed", lambda name: False)
+    keras_backend.choose_backend()
 
 
 def load_another_vocabulary(monkeypatch):

@@ -11,7 +11,7 @@ from tiny_models import TOKENIZER, UNILM, backbone, batch, draw_weights
 import roformer_keras
 from roformer_keras import RoFormerCausalLM, RoFormerMaskedLM, RoFormerSim
 from roformer_keras.base.errors import ConfigurationError
-from roformer_keras.base.registry import Pooling
+from roformer_keras.base.task_registry import Pooling
 from roformer_keras.engines.network import write_model
 from roformer_keras.engines.onnx_graph import OnnxGraph
 from roformer_keras.engines.openvino_graph import OpenVINOGraph

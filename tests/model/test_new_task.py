@@ -5,12 +5,12 @@ from common import SMALL, output_of
 
 from roformer_keras import tasks
 
-# What `roformer_keras/tasks/mood.py`, `registry.py` and the stub would have.
+# What `roformer_keras/tasks/mood.py`, `task_registry.py` and the stub would have.
 SCRIPT = """
 import sys
 import keras
 from roformer_keras import tasks
-from roformer_keras.base import registry
+from roformer_keras.base import task_registry
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -18,7 +18,7 @@ class RoFormerMoodClassifier(RoFormerTextClassifier):
     "Moods of texts."
 
 tasks.RoFormerMoodClassifier = RoFormerMoodClassifier
-registry.TASKS["mood"] = registry.Task(
+task_registry.TASKS["mood"] = task_registry.Task(
     "RoFormerMoodClassifier", (1,), pipeline_tag="text-classification"
 )
 

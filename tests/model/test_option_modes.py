@@ -6,7 +6,7 @@ The options are the fields of the dataclasses, so a new one needs a line here.
 import pytest
 
 from roformer_keras.base.errors import ConfigurationError
-from roformer_keras.generation.options import METHODS
+from roformer_keras.generation.generation_config import METHODS
 from roformer_keras.verbs.writing import Generate, Paraphrase
 
 PROMPTS = ["今天天气今天", "天气不错"]

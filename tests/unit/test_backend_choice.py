@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from roformer_keras.base import backend
+from roformer_keras.base import keras_backend
 from roformer_keras.base.errors import BackendError
 
 EVERY = "tensorflow jax torch openvino"
@@ -57,8 +57,10 @@ def choose(tmp_path, monkeypatch):
             f'{{"backend": "{configured}"}}' if configured else "{"
         )
         monkeypatch.setattr(os, "environ", environment)
-        monkeypatch.setattr(backend, "is_installed", installed.split().__contains__)
-        return backend.choose_backend(), environment.get("KERAS_BACKEND")
+        monkeypatch.setattr(
+            keras_backend, "is_installed", installed.split().__contains__
+        )
+        return keras_backend.choose_backend(), environment.get("KERAS_BACKEND")
 
     return chosen
 
@@ -83,12 +85,12 @@ def test_remarks_of_tensorflow_are_dropped_unless_they_are_wanted(monkeypatch, c
     def write_both(name):
         os.write(2, b"I0000 00:00:1 cpu_feature_guard.cc\nW: a warning\n")
 
-    monkeypatch.setattr(backend.importlib, "import_module", write_both)
+    monkeypatch.setattr(keras_backend.importlib, "import_module", write_both)
     # At level 0, Keras imports TensorFlow later, with its remarks.
     for level, shown in ((None, "W: a warning\n"), ("1", "W: a warning\n"), ("0", "")):
         environment = {"TF_CPP_MIN_LOG_LEVEL": level} if level else {}
         monkeypatch.setattr(os, "environ", environment)
-        backend._import_tensorflow()
+        keras_backend._import_tensorflow()
         assert environment == {"TF_CPP_MIN_LOG_LEVEL": level or "3"}
         assert capfd.readouterr().err == shown
 
@@ -100,7 +102,7 @@ def test_a_missing_backend_is_named_while_the_package_starts(
         choose("openvino", None)
     monkeypatch.delitem(sys.modules, "keras", raising=False)
     before = [*sys.meta_path]
-    with backend.starting(), backend.starting(hidden=("pandas",)):
+    with keras_backend.starting(), keras_backend.starting(hidden=("pandas",)):
         assert len(sys.meta_path) == len(before) + 1
         for _ in range(2):
             with pytest.raises(BackendError, match="and none of tensorflow, jax"):
@@ -108,7 +110,7 @@ def test_a_missing_backend_is_named_while_the_package_starts(
     assert sys.meta_path == before
     # A name of a package like this one needs a backend, and says so. Here another test
     # may have imported the names.
-    lines = "from roformer_keras.base.backend import lazy_names\n"
+    lines = "from roformer_keras.base.keras_backend import lazy_names\n"
     lines += "__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)\n"
     files = {"__init__.py": lines, "__init__.pyi": "from .a import b as b\n"}
     (tmp_path / "lazy_package").mkdir()
@@ -126,8 +128,8 @@ def test_an_installed_backend_is_preferred_before_keras_is_imported(
     monkeypatch.delitem(sys.modules, "keras", raising=False)
     choose("jax torch", "jax")
     del os.environ["KERAS_BACKEND"]
-    backend.prefer_installed()
+    keras_backend.prefer_installed()
     assert os.environ["KERAS_BACKEND"] == "jax"
-    monkeypatch.setattr(backend, "is_installed", lambda name: False)
+    monkeypatch.setattr(keras_backend, "is_installed", lambda name: False)
     # That is an error only where a model is needed.
-    backend.prefer_installed()
+    keras_backend.prefer_installed()

@@ -9,7 +9,7 @@ import dataclasses
 import pytest
 
 from roformer_keras.base.errors import ConfigurationError
-from roformer_keras.base.registry import TASKS
+from roformer_keras.base.task_registry import TASKS
 from roformer_keras.tables.corpus import CorpusSource
 from roformer_keras.tasks.finetuning_settings import FinetuningSettings
 from roformer_keras.tasks.optimizer_settings import OptimizerSettings
