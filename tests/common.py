@@ -172,6 +172,11 @@ def read_json(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def change_json(path, **fields):
+    """Gives fields of a JSON file other values."""
+    write_file(path, {**read_json(path), **fields})
+
+
 def json_lines(text):
     """The objects of lines of JSON."""
     return [json.loads(line) for line in text.splitlines()]

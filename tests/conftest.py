@@ -143,7 +143,7 @@ def refused(capsys):
 
     def error_of(*words, code=2):
         ended, out, err = run_main(*words, capsys=capsys)
-        assert (ended, out) == (code, ""), err
+        assert (ended, out, "Traceback" in err) == (code, "", False), err
         return err
 
     return error_of

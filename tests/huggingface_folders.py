@@ -1,8 +1,8 @@
 """Small folders that Transformers wrote, and changed copies of them."""
 
-import json
 from pathlib import Path
 
+from common import read_json, write_file
 from safetensors.numpy import load_file, save_file
 from sources import copied
 
@@ -14,8 +14,8 @@ def changed(name, folder, config=None, tensors=None):
     """A copy of a golden folder with other fields and tensors; None removes one."""
     source = copied(FOLDER / name, folder)
     path = source / "config.json"
-    fields = {**json.loads(path.read_text()), **(config or {})}
-    path.write_text(json.dumps({k: v for k, v in fields.items() if v is not ...}))
+    fields = {**read_json(path), **(config or {})}
+    write_file(path, {k: v for k, v in fields.items() if v is not ...})
     if tensors:
         path = source / "model.safetensors"
         merged = {**load_file(path), **tensors}

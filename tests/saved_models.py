@@ -13,7 +13,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from common import CHARACTER, GPT, SIM
+from common import CHARACTER, GPT, SIM, read_json, write_file
 
 NAMES = ["差", "好"]
 # Class -> source, arguments, and texts of a row.
@@ -491,7 +491,7 @@ def wrong_cells(cells, folder):
         model = trained(name, state)
         expected = folder_of_model / "expected.json"
         with_answers = any(cell[3] == "command" for cell in own)
-        expected.write_text(json.dumps(expected_of(model, with_answers)))
+        write_file(expected, expected_of(model, with_answers))
         written = {}
         for cell in own:
             format = cell[2]
@@ -559,7 +559,7 @@ def main():
     """Reads the files of cells; prints what is wrong with each, or null."""
     compute_plainly()
     for cell, path, expected in json.load(sys.stdin):
-        values = json.loads(Path(expected).read_text())
+        values = read_json(Path(expected))
         problem = check(tuple(cell), path, values)
         if problem and problem.startswith("refused") and is_unreadable(*cell):
             problem = None

@@ -1,6 +1,5 @@
 """Sources for tests: real checkpoints in every wrapping, and changed copies of them."""
 
-import json
 import os
 import shutil
 import zipfile
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+from common import write_file
 
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.io.tensor_bundle import write_tensor_bundle
@@ -70,7 +70,7 @@ def write_checkpoint(folder, tensors, config, vocabulary=None):
     """Writes a folder like an unpacked zip; returns it."""
     folder.mkdir(parents=True, exist_ok=True)
     write_tensor_bundle(folder / "bert_model.ckpt", tensors.items())
-    (folder / "bert_config.json").write_text(json.dumps(config), encoding="utf-8")
+    write_file(folder / "bert_config.json", config)
     if vocabulary is not None:
         text = "".join(f"{token}\n" for token in vocabulary)
         (folder / "vocab.txt").write_text(text, encoding="utf-8")

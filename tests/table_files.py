@@ -6,6 +6,7 @@ import json
 
 import openpyxl
 import pyarrow
+from common import write_file
 from pyarrow import parquet
 
 CELLS = ("csv", "semicolons.csv", "tsv", "quoted.tsv", "txt", "xlsx")
@@ -13,7 +14,7 @@ KEYED = ("jsonl", "json", "parquet", "arrow")
 TEXT = ("csv", "semicolons.csv", "tsv", "txt", "jsonl", "json")
 
 
-def write(folder, kind, rows, encoding="utf-8"):
+def write_rows(folder, kind, rows, encoding="utf-8"):
     """A file of this container; the first row names the columns of objects."""
     path = folder / f"x.{kind}"
     names, *values = rows
@@ -23,9 +24,9 @@ def write(folder, kind, rows, encoding="utf-8"):
             book.active.append(row)
         book.save(path)
         return path
-    if kind in ("parquet", "arrow"):
+    if kind in ("parquet", "arrow", "saved"):
         columns = [pyarrow.array(column) for column in zip(*values, strict=True)]
-        return write_table(folder, kind, pyarrow.table(columns, names=names))
+        return write_columns(folder, kind, pyarrow.table(columns, names=names))
     if kind in ("jsonl", "json"):
         pairs = [zip(names, map(dumped, row), strict=True) for row in values]
         lines = ["{" + ", ".join(f'"{k}": {v}' for k, v in one) + "}" for one in pairs]
@@ -40,14 +41,32 @@ def write(folder, kind, rows, encoding="utf-8"):
     return path
 
 
-def write_table(folder, kind, table):
-    path = folder / f"x.{kind}"
-    if kind == "parquet":
-        parquet.write_table(table, path)
-    else:
-        with pyarrow.ipc.new_file(path, table.schema) as writer:
-            writer.write_table(table)
+def write_columns(folder, kind, table):
+    """The path of a table as Parquet, as Arrow, or as `datasets` saves it."""
+    if kind == "saved":
+        return write_saved_dataset(folder, table)
+    return write_table(folder / f"x.{kind}", table)
+
+
+def write_table(path, table, stream=False, **options):
+    """Writes Parquet or Arrow, as the name says; returns the path."""
+    if path.suffix == ".parquet":
+        parquet.write_table(table, path, **options)
+        return path
+    new = pyarrow.ipc.new_stream if stream else pyarrow.ipc.new_file
+    with new(str(path), table.schema, **options) as writer:
+        writer.write_table(table)
     return path
+
+
+def write_saved_dataset(folder, *tables):
+    """The layout of `datasets.Dataset.save_to_disk`; returns the folder."""
+    names = [f"data-{at:05}-of-{len(tables):05}.arrow" for at in range(len(tables))]
+    state = {"_data_files": [{"filename": name} for name in names]}
+    write_file(folder / "state.json", state)
+    for name, table in zip(names, tables, strict=True):
+        write_table(folder / name, table, stream=True)
+    return folder
 
 
 def dumped(value):

@@ -3,11 +3,9 @@
 CI runs one comparison, which has every part of the harness; the weekly job runs all.
 """
 
-import json
-
 import pytest
 from benchmark_files import use_local_sides, write_texts
-from common import reference_folder
+from common import read_json, reference_folder
 
 from roformer_keras.generation.engines import ENGINES
 from tools import ROOT
@@ -42,7 +40,7 @@ def measure(tmp_path, monkeypatch):
         target = tmp_path / "figures.json"
         arguments = ["--quick", *map(str, arguments), "--json", str(target)]
         assert module.main(arguments) == 0
-        return json.loads(target.read_text())
+        return read_json(target)
 
     return measure
 

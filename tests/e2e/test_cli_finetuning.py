@@ -12,7 +12,9 @@ from common import (
     SMALL,
     give_stdin,
     json_lines,
+    read_json,
     run_main,
+    to_json_lines,
     write_file,
     write_lines,
 )
@@ -171,7 +173,7 @@ def tuned(preset, load_once, monkeypatch):
     return load_once(str(preset))
 
 
-def test_predict(tuned, preset, tmp_path, monkeypatch, capsys, cli):
+def test_predict(tuned, preset, tmp_path, monkeypatch, cli, refused):
     def predicted(*arguments):
         return json_lines(cli("predict", preset, *arguments))
 
@@ -189,7 +191,7 @@ def test_predict(tuned, preset, tmp_path, monkeypatch, capsys, cli):
         ("a.tsv", f"{first}\t好\n{second}\t\n", None),
         ("a.csv", f"text\n{first}\n{second}\n", None),
         ("b.csv", f"text,label\n{first},好\n{second},坏\n", "text,label"),
-        ("a.jsonl", "".join(json.dumps({"text": t}) + "\n" for t in TEXTS), None),
+        ("a.jsonl", to_json_lines({"text": text} for text in TEXTS), None),
         ("b.tsv", lines(*(("x", text) for text in TEXTS)), "2"),
     ):
         path = write_file(tmp_path / name, content)
@@ -200,11 +202,10 @@ def test_predict(tuned, preset, tmp_path, monkeypatch, capsys, cli):
     target = tmp_path / "out.jsonl"
     assert cli("predict", preset, path, "-o", target) == f"{target}\n"
     assert [row["text"] for row in json_lines(target.read_text("utf-8"))] == ["x", "x"]
-    code, _, err = run_main("predict", preset, path, "-o", target, capsys=capsys)
-    assert code == 4 and "exists" in err
+    assert "exists" in refused("predict", preset, path, "-o", target, code=4)
 
 
-def test_predict_refuses(tuned, preset, tmp_path, monkeypatch, capsys):
+def test_predict_refuses(tuned, preset, tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     write_file(tmp_path / "a.tsv", REVIEWS)
     write_file(tmp_path / "empty.tsv", "")
@@ -217,12 +218,10 @@ def test_predict_refuses(tuned, preset, tmp_path, monkeypatch, capsys):
         ("--text 天 --text 天 气", "as many texts as the first, 1"),
         ("empty.tsv", "empty.tsv has no row"),
     ):
-        code, out, err = run_main("predict", preset, *line.split(), capsys=capsys)
-        assert (code, out) == (2, ""), line
-        assert message in err, line
+        assert message in refused("predict", preset, *line.split()), line
 
 
-def test_evaluate(tuned, preset, tmp_path, monkeypatch, capsys, cli):
+def test_evaluate(tuned, preset, tmp_path, monkeypatch, capsys, cli, refused):
     path = write_file(tmp_path / "reviews.tsv", REVIEWS)
     report = json.loads(cli("evaluate", preset, path, "--json"))
     assert report["rows"] == 8
@@ -237,27 +236,23 @@ def test_evaluate(tuned, preset, tmp_path, monkeypatch, capsys, cli):
     out = cli("evaluate", preset, path, "--output", target)
     assert f"accuracy               {report['accuracy']:.4f}\n" in out
     assert (target / "report.txt").read_text("utf-8") == out
-    assert json.loads((target / "report.json").read_text("utf-8")) == {
-        "evaluation": report
-    }
+    assert read_json(target / "report.json") == {"evaluation": report}
     assert all((target / name).is_file() for name in results.REPORTS)
     bad = write_file(tmp_path / "bad.tsv", "你好\t好\n天气\t中\n今天\t坏\n")
     out = cli("evaluate", preset, bad, "--on-bad-row", "skip")
     assert "skipped                1\n  line 2: a label must be" in out
-    for arguments, expected, message in (
+    for arguments, code, message in (
         ((path, "--output", target), 4, "exists"),
         ((bad,), 2, f"line 2 of {bad}: a label must be"),
         ((path, "--fields", "1"), 2, "name 1 or 2 texts and a label, got 1"),
     ):
-        code, out, err = run_main("evaluate", preset, *arguments, capsys=capsys)
-        assert (code, out) == (expected, "")
-        assert message in err
+        assert message in refused("evaluate", preset, *arguments, code=code)
 
 
 # === embed and similarity ===
 
 
-def test_vectors_and_cosines_of_a_fine_tuned_encoder(tmp_path, capsys, cli):
+def test_vectors_and_cosines_of_a_fine_tuned_encoder(tmp_path, cli, refused):
     encoder = RoFormerSentenceEncoder.from_preset(
         CHARACTER, pooling="mean", max_length=8, **ONE_BLOCK
     )
@@ -276,6 +271,5 @@ def test_vectors_and_cosines_of_a_fine_tuned_encoder(tmp_path, capsys, cli):
     assert line["similarity"] == pytest.approx(expected, abs=1e-6)
     # An empty line is refused before the work, wherever it stands.
     path = write_file(tmp_path / "blank.txt", "好\n" * 4099 + "\n坏\n")
-    code, out, err = run_main("embed", "--source", source, path, capsys=capsys)
-    assert (code, out) == (2, "")
+    err = refused("embed", "--source", source, path)
     assert f"line 4100 of {path}: a text must not be empty" in err

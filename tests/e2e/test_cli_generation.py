@@ -12,7 +12,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from common import CHARACTER, GPT, SIM, json_lines, write_lines, zipped
+from common import (
+    CHARACTER,
+    GPT,
+    SIM,
+    json_lines,
+    read_json,
+    to_json_lines,
+    write_file,
+    write_lines,
+    zipped,
+)
 from common import give_stdin as stdin
 from common import run_main as run
 from sources import listing, unpacked
@@ -65,7 +75,7 @@ def pairs(tmp_path):
 # === Results ===
 
 
-def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys):
+def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys, cli):
     arguments = (*GENERATE, prompts, *EVEN, "--num-return-sequences", "2")
     out = tmp_path / "out.jsonl"
     code, shown, err = run(*arguments, "--seed", "3", "-o", out, capsys=capsys)
@@ -96,8 +106,7 @@ def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys):
     code, shown, _ = run(*arguments, "--seed", "3", "--quiet", capsys=capsys)
     assert (code, shown) == (0, out.read_text(encoding="utf-8"))
     table = tmp_path / "out.tsv"
-    code, _, err = run(*arguments, "--seed", "3", "-o", table, "--quiet", capsys=capsys)
-    assert (code, err) == (0, "")
+    cli(*arguments, "--seed", "3", "-o", table, "--quiet")
     rows = [line.split("\t") for line in table.read_text().splitlines()]
     assert rows == [
         [line["text"], one["text"], str(one["score"])]
@@ -106,7 +115,7 @@ def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys):
     ]
 
 
-def test_generate_has_the_options_of_the_method(tmp_path, capsys):
+def test_generate_has_the_options_of_the_method(tmp_path, cli):
     path = write_lines(tmp_path / "x", PROMPTS[:4])
     model = Generate(source=str(GPT)).load_source().model
     arguments = (*GENERATE, path, *SHORT, "--quiet")
@@ -119,8 +128,7 @@ def test_generate_has_the_options_of_the_method(tmp_path, capsys):
         ("--stop 天 --stop 日 --min-length 12 --seed 2", ends),
         ("--method beam --num-beams 2 --length-penalty 1.5", beams),
     ):
-        code, out, err = run(*arguments, *line.split(), capsys=capsys)
-        assert (code, err) == (0, "")
+        out = cli(*arguments, *line.split())
         expected = model.generate(PROMPTS[:4], max_length=16, batch_size=4, **options)
         generated = [one["text"] for line in json_lines(out) for one in line["outputs"]]
         assert generated == expected
@@ -216,7 +224,7 @@ def test_a_bar_that_was_shown_is_ended(monkeypatch, capsys):
     assert shown.endswith("\n")
 
 
-def test_paraphrase_writes_what_the_method_returns(texts, capsys):
+def test_paraphrase_writes_what_the_method_returns(texts, cli):
     model = Similarity(source=str(SIM)).load_source().model
     for flags, options in (
         ((), {}),
@@ -226,9 +234,7 @@ def test_paraphrase_writes_what_the_method_returns(texts, capsys):
         ),
     ):
         arguments = (*PARAPHRASE, texts, *FEW, "--seed", "4", *flags)
-        code, out, err = run(*arguments, "--quiet", capsys=capsys)
-        assert (code, err) == (0, "")
-        lines = json_lines(out)
+        lines = json_lines(cli(*arguments, "--quiet"))
         assert [line["text"] for line in lines] == TEXTS
         expected = model.paraphrase(
             TEXTS, 4, 2, max_new_tokens=16, seed=4, batch_size=4, **options
@@ -242,28 +248,21 @@ def test_paraphrase_writes_what_the_method_returns(texts, capsys):
             )
 
 
-def test_similarity_takes_pairs_from_anywhere(pairs, tmp_path, monkeypatch, capsys):
+def test_similarity_takes_pairs_from_anywhere(pairs, tmp_path, monkeypatch, cli):
     expected = (
         Similarity(source=str(SIM))
         .load_source()
         .model.similarity(*zip(*PAIRS, strict=True))
     )
-    objects = write_lines(
-        tmp_path / "y.jsonl",
-        [json.dumps({"second": b, "label": 1, "first": a}) for a, b in PAIRS],
-    )
-    renamed = write_lines(
-        tmp_path / "z.jsonl", [json.dumps({"a": a, "b": b}) for a, b in PAIRS]
-    )
+    objects = to_json_lines({"second": b, "label": 1, "first": a} for a, b in PAIRS)
+    objects = write_file(tmp_path / "y.jsonl", objects)
+    renamed = to_json_lines({"a": a, "b": b} for a, b in PAIRS)
+    renamed = write_file(tmp_path / "z.jsonl", renamed)
     typed = [part for pair in PAIRS for part in ("--pair", *pair)]
     stdin(monkeypatch, pairs.read_text(encoding="utf-8"))
-    outputs = []
-    for way in (*([pairs], [objects], [renamed, "--fields", "a,b"]), *(typed, ["-"])):
-        code, out, err = run(*SIMILARITY, *way, "--quiet", capsys=capsys)
-        assert (code, err) == (0, "")
-        outputs.append(out)
-    assert len(set(outputs)) == 1
-    lines = json_lines(outputs[0])
+    ways = ([pairs], [objects], [renamed, "--fields", "a,b"], typed, ["-"])
+    (output,) = {cli(*SIMILARITY, *way, "--quiet") for way in ways}
+    lines = json_lines(output)
     assert [(line["first"], line["second"]) for line in lines] == PAIRS
     np.testing.assert_allclose(
         [line["similarity"] for line in lines], expected, atol=1e-5
@@ -275,7 +274,7 @@ def test_a_table_has_three_columns_whatever_is_in_the_texts(tmp_path, capsys):
         {"first": "今\t天\\n", "second": "北\n京\r"},
         {"first": "我", "second": "\\"},
     ]
-    source = write_lines(tmp_path / "x.jsonl", map(json.dumps, pairs))
+    source = write_file(tmp_path / "x.jsonl", to_json_lines(pairs))
     out = tmp_path / "out.tsv"
     assert run(*SIMILARITY, source, "-o", out, capsys=capsys)[0] == 0
     data = out.read_bytes().decode()
@@ -330,7 +329,7 @@ def test_a_resumed_job_ends_as_if_it_had_not_been_interrupted(
         code, shown, err = run(*verb, "-o", out, capsys=capsys)
     assert (code, shown) == (130, "")
     count = len((tmp_path / verb[3]).read_text().splitlines())
-    done = json.loads((tmp_path / state).read_bytes())["done"]
+    done = read_json(tmp_path / state)["done"]
     assert 0 < done < count
     assert err.splitlines()[-2:] == [
         f"roformer-keras: {done} of {count} are kept in {tmp_path / partial}; run the "
@@ -341,7 +340,7 @@ def test_a_resumed_job_ends_as_if_it_had_not_been_interrupted(
     # What comes after the counted bytes is discarded: a torn line, or a whole one.
     written = (tmp_path / partial).read_bytes()
     (tmp_path / partial).write_bytes(written + written + '{"text": "今'.encode()[:-1])
-    seed = json.loads((tmp_path / state).read_bytes())["seed"]
+    seed = read_json(tmp_path / state)["seed"]
     code, shown, err = run(*verb, "-o", out, capsys=capsys)
     assert (code, shown) == (0, f"{out}\n")
     assert f"roformer-keras: resuming after {done} of {count}\n" in err
@@ -446,7 +445,7 @@ def interrupted(prompts, tmp_path, monkeypatch, capsys):
 
 
 def test_the_partial_of_another_job_is_not_touched(
-    interrupted, prompts, tmp_path, capsys
+    interrupted, prompts, tmp_path, capsys, refused
 ):
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     copy = tmp_path / GPT.name
@@ -459,14 +458,13 @@ def test_the_partial_of_another_job_is_not_touched(
         ((*seeded, "--stop", "。"), "stop_tokens was None, now ['。']:"),
         ([copy if part == GPT else part for part in seeded], "source was"),
     ):
-        code, out, err = run(*command, capsys=capsys)
-        assert (code, out) == (4, "")
+        err = refused(*command, code=4)
         assert f"out.jsonl.partial holds another run: {message}" in err
         assert "or pass --overwrite to discard it" in err
         assert {path: path.read_bytes() for path in before} == before
     write_lines(prompts, [*PROMPTS[:-1], "今"])
-    code, _, err = run(*seeded, capsys=capsys)
-    assert (code, "another run: input 'texts' has changed:" in err) == (4, True)
+    err = refused(*seeded, code=4)
+    assert "another run: input 'texts' has changed:" in err
     write_lines(prompts, PROMPTS)
     # Nor is it discarded for a job that ends before it writes.
     assert run(*seeded, "--overwrite", "--stop", "今天", capsys=capsys)[0] == 2
@@ -478,7 +476,7 @@ def test_the_partial_of_another_job_is_not_touched(
 
 
 def test_an_output_may_lie_in_a_folder_of_the_model(
-    pairs, tmp_path, monkeypatch, capsys
+    pairs, tmp_path, monkeypatch, capsys, refused
 ):
     monkeypatch.setattr(Similarity, "window", 1)
     folder = unpacked(SIM, tmp_path)
@@ -500,8 +498,8 @@ def test_an_output_may_lie_in_a_folder_of_the_model(
         interrupted_after(1, patch)
         assert run(*arguments, capsys=capsys)[0] == 130
     os.utime(folder / "vocab.txt", ns=(0, 0))
-    code, _, err = run(*arguments, capsys=capsys)
-    assert (code, "another run: input 'source' has changed:" in err) == (4, True)
+    err = refused(*arguments, code=4)
+    assert "another run: input 'source' has changed:" in err
 
 
 def test_a_bar_starts_where_the_job_is_resumed(interrupted, monkeypatch, capsys):

@@ -1,11 +1,10 @@
 """tools/experiments: each runs at the smallest size, and its models are comparable."""
 
 import importlib
-import json
 
 import numpy as np
 import pytest
-from common import CHARACTER, GPT, SIM, reference_folder, write_changed
+from common import CHARACTER, GPT, SIM, read_json, reference_folder, write_changed
 from matplotlib import image
 
 from roformer_keras import RoFormerTokenizer, convert
@@ -157,7 +156,7 @@ def test_smallest_run(name, tmp_path, capsys, request):
     assert main_of(name)(arguments) == 0
     printed = capsys.readouterr().out
     folder = tmp_path / "run"
-    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    results = read_json(folder / "results.json")
     assert results
     assert min(image.imread(folder / "picture.png").shape[:2]) > 300
     tables = {path: path.read_bytes() for path in folder.rglob("*.csv")}
@@ -337,7 +336,7 @@ def test_checkpoints(task, source, objective, models, tmp_path, capsys):
     target = tmp_path / "x.json"
     arguments = [task, source, "--config", config, "--json", target, "--limit", 12]
     assert evaluation.main([*map(str, arguments), "--num-beams", "1"]) == 0
-    table, *more = json.loads(target.read_text(encoding="utf-8"))["tables"]
+    table, *more = read_json(target)["tables"]
     assert len(table["rows"]) == models and next(iter(table["rows"])) == source.stem
     assert np.isfinite(list(table["rows"].values())).all()
     printed = capsys.readouterr().out

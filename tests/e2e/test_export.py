@@ -15,8 +15,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from common import CHARACTER, SIM, V2
-from common import run_main as run
+from common import CHARACTER, SIM, V2, read_json
 from finetuning_cases import ONE_BLOCK
 
 from roformer_keras import RoFormerBackbone, RoFormerSim, RoFormerTokenizer, tasks
@@ -87,7 +86,7 @@ def exports(sim, source, tmp_path_factory):
 
 
 def metadata_of(folder):
-    return json.loads((folder / "export.json").read_text(encoding="utf-8"))
+    return read_json(folder / "export.json")
 
 
 def inputs_of(folder, texts=TEXTS):
@@ -250,12 +249,11 @@ def test_a_backbone_has_named_outputs_and_no_vectors(tmp_path):
         ServedEncoder(tmp_path)
 
 
-def test_a_fine_tuned_model_is_served(tmp_path, capsys):
+def test_a_fine_tuned_model_is_served(tmp_path, cli):
     model = RoFormerTextClassifier.from_preset(V2, classes=["坏", "好"])
     preset, target = tmp_path / "preset", tmp_path / "served"
     model.save_to_preset(preset)
-    code, out, err = run("export", preset, target, "--format", "onnx", capsys=capsys)
-    assert (code, err) == (0, "")
+    out = cli("export", preset, target, "--format", "onnx")
     assert out.startswith(f"{target}\n  outputs ")
     metadata = metadata_of(target)
     assert metadata["model"] == "RoFormerTextClassifier"
@@ -299,7 +297,7 @@ def test_options_that_are_refused(sim, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_exported_leaves_nothing(sim, tmp_path, monkeypatch, capsys):
+def test_what_cannot_be_exported_leaves_nothing(sim, tmp_path, monkeypatch, refused):
     folder = tmp_path / "served"
     conditional = RoFormerBackbone.from_preset(CHARACTER, custom_position_ids=True)
     with pytest.raises(ConfigurationError, match="takes position_ids too"):
@@ -316,9 +314,7 @@ def test_what_cannot_be_exported_leaves_nothing(sim, tmp_path, monkeypatch, caps
         export_model(sim, folder, "onnx")
     assert list(tmp_path.iterdir()) == []
     folder.mkdir()
-    code, _, err = run("export", SIM, folder, capsys=capsys)
-    assert code == 4
-    assert "--overwrite" in err
+    assert "--overwrite" in refused("export", SIM, folder, code=4)
 
 
 @pytest.mark.filterwarnings("ignore:In the future:FutureWarning")

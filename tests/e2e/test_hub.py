@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from common import CHARACTER, SIM, V2, output_of, read_files, run_main
+from common import CHARACTER, SIM, V2, output_of, read_files
 from hub_server import OWNER, TOKEN, environment_of, used_hub
 from huggingface_folders import FOLDER
 from sources import assert_same, assert_same_weights, tensors_of
@@ -25,21 +25,9 @@ def server(tmp_path, monkeypatch):
         yield server
 
 
-@pytest.fixture
-def run(capsys):
-    """A function that runs a command; its output, or the error that it ends with."""
-
-    def run(*words, code=0):
-        ended, out, err = run_main(*words, capsys=capsys)
-        assert (ended, "Traceback" in err) == (code, False), err
-        return err if code else out
-
-    return run
-
-
-def test_a_model_is_fetched_once_and_then_read_offline(server, run, tmp_path):
+def test_a_model_is_fetched_once_and_then_read_offline(server, cli, tmp_path):
     server.repositories["someone/tiny"] = read_files(FOLDER / "masked-lm")
-    content = json.loads(run("inspect", "hf://someone/tiny", "--json"))
+    content = json.loads(cli("inspect", "hf://someone/tiny", "--json"))
     assert content["format"] == "huggingface"
     assert content["model"] == "RoFormerMaskedLM"
     assert content["vocabulary_size"] == 145
@@ -51,14 +39,14 @@ def test_a_model_is_fetched_once_and_then_read_offline(server, run, tmp_path):
     assert "RoFormerMaskedLM" in output_of("-m", *words, **variables)
 
 
-def test_only_one_format_of_the_weights_is_fetched(server, run, tmp_path):
+def test_only_one_format_of_the_weights_is_fetched(server, cli, tmp_path):
     server.repositories["someone/tiny"] = read_files(FOLDER / "causal-lm")
-    run("convert", "hf://someone/tiny@main", tmp_path / "ours", "--quiet")
+    cli("convert", "hf://someone/tiny@main", tmp_path / "ours", "--quiet")
     assert (tmp_path / "ours" / "model.weights.h5").is_file()
     assert any("pytorch_model.bin" in line for line in server.requests)
 
 
-def test_what_cannot_be_fetched_is_said(server, run):
+def test_what_cannot_be_fetched_is_said(server, refused):
     server.repositories["someone/tiny"] = {"config.json": b"{}"}
     for source, code, message in (
         ("hf://someone/tiny", 2, "holds no weights: none of model.safetensors"),
@@ -67,7 +55,7 @@ def test_what_cannot_be_fetched_is_said(server, run):
         ("hf://a/b/c", 2, "must be hf://owner/name"),
         ("hf://../x", 2, "must be hf://owner/name"),
     ):
-        assert message in run("inspect", source, code=code)
+        assert message in refused("inspect", source, code=code)
 
 
 # === Uploads ===
@@ -83,11 +71,11 @@ def test_what_cannot_be_fetched_is_said(server, run):
     ],
 )
 def test_an_uploaded_model_is_read_back(
-    source, format, lfs_from, server, run, tmp_path
+    source, format, lfs_from, server, cli, tmp_path
 ):
     server.lfs_from = lfs_from
     command = ["convert", source, NEW, "--format", format, "--private", "--quiet"]
-    address = run(*command)
+    address = cli(*command)
     assert address.startswith(f"{server.url}/{OWNER}/new/commit/")
     (created,) = server.created
     assert created.get("visibility") == "private" or created["private"] is True
@@ -98,24 +86,24 @@ def test_an_uploaded_model_is_read_back(
     card = server.repositories[f"{OWNER}/new"]["README.md"].decode()
     assert card.startswith("---\nlanguage: zh\n")
     assert f"hf://{OWNER}/new" in card
-    run("convert", NEW, tmp_path / "back.safetensors", "--quiet")
+    cli("convert", NEW, tmp_path / "back.safetensors", "--quiet")
     assert_same(tensors_of(tmp_path / "back.safetensors"), tensors_of(source))
 
 
-def test_a_new_commit_replaces_the_model_and_nothing_else(server, run):
+def test_a_new_commit_replaces_the_model_and_nothing_else(server, cli):
     mine = ("README.md", "notes.txt", "0_Other/model.bin", "assets/logo.png")
     mine = dict.fromkeys((*mine, "assets/tokenizer/notes.txt", "1_Pooling/x"), b"mine")
     old = ("modules.json", "1_Pooling/config.json", "2_Normalize/README.md")
     old = dict.fromkeys((*old, "task.json", "assets/tokenizer/vocabulary.txt"), b"{}")
     shard = {"model-00001-of-00002.safetensors": b"x", "pytorch_model.bin": b"x"}
     server.repositories[f"{OWNER}/new"] = files = {**mine, **old, **shard}
-    run("convert", CHARACTER, NEW, "--quiet")
+    cli("convert", CHARACTER, NEW, "--quiet")
     assert {name: files[name] for name in mine} == mine
     assert files.keys() & {*old, *shard} == set()
     assert {"model.safetensors", "config.json"} < files.keys()
 
 
-def test_what_the_hub_refuses_is_said_in_plain_words(server, run, monkeypatch):
+def test_what_the_hub_refuses_is_said_in_plain_words(server, refused, monkeypatch):
     commit = "/commit/"
     for target, token, failures, message in (
         (NEW, "hf_wrong", [], "needs a valid token: run `hf auth login`"),
@@ -127,26 +115,28 @@ def test_what_the_hub_refuses_is_said_in_plain_words(server, run, monkeypatch):
     ):
         server.failures = failures
         monkeypatch.setenv("HF_TOKEN", token)
-        assert message in run("convert", CHARACTER, target, "--quiet", code=4), target
+        assert message in refused("convert", CHARACTER, target, "--quiet", code=4), (
+            target
+        )
     assert server.commits == []
     monkeypatch.setattr(constants, "ENDPOINT", NOWHERE)
     with pytest.raises(OutputError, match="cannot be written"):
         roformer_keras.push_to_hub(CHARACTER, f"{OWNER}/new")
 
 
-def test_a_failed_upload_is_tried_again_and_then_resumed(server, run):
+def test_a_failed_upload_is_tried_again_and_then_resumed(server, cli, refused):
     words = ("convert", CHARACTER, NEW, "--quiet")
     server.failures = [("PUT", "/lfs/", 503), ("POST", "/commit/", 409)]
-    run(*words, code=4)
+    refused(*words, code=4)
     sent = [line for line in server.requests if line.startswith("PUT ")]
     assert len(sent) == len(set(sent)) + 1
     # What has arrived is not sent again.
-    run(*words)
+    cli(*words)
     assert [line for line in server.requests if line.startswith("PUT ")] == sent
     assert len(server.commits) == 1
 
 
-def test_a_task_in_memory_is_uploaded_answers_and_is_measured(server, run, tmp_path):
+def test_a_task_in_memory_is_uploaded_answers_and_is_measured(server, cli, tmp_path):
     model = RoFormerTextClassifier.from_preset(CHARACTER, classes=["a", "b"])
     options = {"format": "preset", "token": TOKEN, "commit_message": "Mine"}
     roformer_keras.push_to_hub(model, f"{OWNER}/new", **options)
@@ -162,8 +152,8 @@ def test_a_task_in_memory_is_uploaded_answers_and_is_measured(server, run, tmp_p
     server.repositories[f"{OWNER}/task"] = read_files(preset)
     there = f"hf://{OWNER}/task"
     answers = [
-        run("predict", source, "--text", "好", "--quiet") for source in (there, preset)
+        cli("predict", source, "--text", "好", "--quiet") for source in (there, preset)
     ]
     assert answers[0] == answers[1]
     assert any("baselines.json" in line for line in server.requests)
-    assert json.loads(run("evaluate", there, rows, "--json"))["rows"] == 2
+    assert json.loads(cli("evaluate", there, rows, "--json"))["rows"] == 2

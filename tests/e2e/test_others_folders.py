@@ -11,7 +11,7 @@ import warnings
 
 import numpy as np
 import pytest
-from common import output_of, transformers_python
+from common import output_of, read_json, transformers_python, write_file
 from huggingface_folders import FOLDER
 from sources import copied
 
@@ -194,7 +194,7 @@ def folders(tmp_path_factory):
     """Folders of tokenizers by name; those with a tokenizer.json have its path."""
     root = tmp_path_factory.mktemp("tokenizers")
     output_of("-c", WRITE, FOLDER / "tagger", root / "bert", python=PYTHON)
-    content = json.loads((root / "bert" / "tokenizer.json").read_text("utf-8"))
+    content = read_json(root / "bert" / "tokenizer.json")
     paths = {}
     for number, (name, changes) in enumerate(FILES.items()):
         (root / str(number)).mkdir()
@@ -203,13 +203,13 @@ def folders(tmp_path_factory):
         changed = copy.deepcopy(content)
         for path, value in changes:
             changed_at(changed, path, value)
-        (source / "tokenizer.json").write_text(json.dumps(changed), "utf-8")
+        write_file(source / "tokenizer.json", changed)
         paths[f"file: {name}"] = source / "tokenizer.json"
     for name, fields in SETTINGS.items():
         (root / name).mkdir()
         source = copied(FOLDER / "tagger", root / name)
         fields = {"tokenizer_class": "BertTokenizer", **fields}
-        (source / "tokenizer_config.json").write_text(json.dumps(fields), "utf-8")
+        write_file(source / "tokenizer_config.json", fields)
         paths[f"settings: {name}"] = source
     return paths
 
@@ -277,7 +277,7 @@ def test_cross_encoders_are_read_and_written(tmp_path):
     encoder, classifier = str(FOLDER / "encoder"), str(FOLDER / "classifier")
     bert = copied(FOLDER / "classifier", tmp_path)
     fields = {"tokenizer_class": "BertTokenizer", "model_max_length": 24}
-    (bert / "tokenizer_config.json").write_text(json.dumps(fields))
+    write_file(bert / "tokenizer_config.json", fields)
     jobs = [
         (str(tmp_path / "one"), encoder, {"num_labels": 1}),
         (str(tmp_path / "short"), classifier, {"max_length": 20}),

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import yaml
-from common import ROOT, output_of
+from common import ROOT, output_of, read_json
 
 from tools import docs_site
 
@@ -147,7 +147,7 @@ def check_notebook(site):
 
 def check_chinese_search(site):
     """Words are separated in the index, and the search splits it there."""
-    index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))
+    index = read_json(site / "search" / "search_index.json")
     text = " ".join(
         page["text"]
         for page in index["docs"]

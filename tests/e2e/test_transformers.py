@@ -22,6 +22,7 @@ from common import (
     output_of,
     run_main,
     transformers_python,
+    write_file,
     write_files,
     zipped,
 )
@@ -190,7 +191,7 @@ def test_scores_of_choices_and_ids_of_texts_are_ours(tmp_path):
     job["texts"], job["tokenizers"] = texts, [str(choices)]
     for number, tokens in enumerate(vocabularies):
         job["tokenizers"].append(write_tokenizer(tmp_path / str(number), tokens))
-    (tmp_path / "job.json").write_text(json.dumps(job))
+    write_file(tmp_path / "job.json", job)
     scores, *encoded = run_transformers(
         """
         choices, path = sys.argv[1:]

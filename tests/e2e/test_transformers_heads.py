@@ -5,13 +5,12 @@ for a padded batch with token types is compared with the model that is read here
 are written again, and read by `AutoModelFor...` in another process.
 """
 
-import json
 import textwrap
 
 import keras
 import numpy as np
 import pytest
-from common import output_of, transformers_python
+from common import output_of, transformers_python, write_file
 from sources import outputs, tensors_of
 
 import roformer_keras
@@ -186,7 +185,7 @@ def in_transformers(task, folder, models):
     job = folder / f"{task}.json"
     rows = [draw_inputs()[name].tolist() for name in INPUTS]
     content = {"models": models, "inputs": rows, "vocabulary": str(VOCABULARY)}
-    job.write_text(json.dumps(content))
+    write_file(job, content)
     output_of("-c", textwrap.dedent(IN_TRANSFORMERS), task, folder, job, python=PYTHON)
     with np.load(folder / f"{task}.npz") as arrays:
         return dict(arrays)

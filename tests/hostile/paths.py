@@ -1,11 +1,10 @@
 """Operands that are no usable file: SOURCE, inputs, and outputs of commands."""
 
-import json
 import os
 import pickle
 import zipfile
 
-from common import SMALL
+from common import SMALL, write_file
 
 
 def in_folder(name):
@@ -63,7 +62,7 @@ def shards(data, name="pytorch_model-00001-of-00001.bin", place="."):
         checkpoint.mkdir()
         (checkpoint / "config.json").write_text('{"model_type": "roformer"}')
         index = {"weight_map": {"embeddings.word_embeddings.weight": name}}
-        (checkpoint / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+        write_file(checkpoint / "pytorch_model.bin.index.json", index)
         (checkpoint / place).mkdir(exist_ok=True)
         path = checkpoint / place / "pytorch_model-00001-of-00001.bin"
         with zipfile.ZipFile(path, "w") as archive:

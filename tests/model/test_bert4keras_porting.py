@@ -8,7 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
-from common import ROOT, SMALL, reference_folder
+from common import ROOT, SMALL, reference_folder, write_file
 from sources import unpacked
 
 from roformer_keras.base.errors import ConfigurationError
@@ -313,7 +313,7 @@ def test_the_command(tmp_path, capsys):
     assert target.read_bytes() == text.replace("bert4keras", OURS).encode("gbk")
     notebook = tmp_path / "a.ipynb"
     cell = {"cell_type": "code", "source": ["import bert4keras.toys"]}
-    notebook.write_text(json.dumps({"cells": [cell]}), encoding="utf-8")
+    write_file(notebook, {"cells": [cell]})
     assert main(["port", str(notebook)]) == 1
     assert f"{notebook}:cell 1, line 1: No module" in capsys.readouterr().out
     assert main(["port", str(tmp_path / "absent.py")]) == 2

@@ -9,7 +9,7 @@ import types
 
 import numpy as np
 import pytest
-from common import ROOT
+from common import ROOT, read_json, write_file
 
 from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.bert4keras import snippets
@@ -19,7 +19,7 @@ from roformer_keras.bert4keras.models import build_transformer_model
 from roformer_keras.data.generators import as_batches, as_inputs
 from tools.reference.snippets import answers
 
-GOLDEN = json.loads((ROOT / "tests/data/bert4keras/snippets.json").read_text())
+GOLDEN = read_json(ROOT / "tests/data/bert4keras/snippets.json")
 CONFIG = {
     "vocab_size": 50,
     "hidden_size": 32,
@@ -342,7 +342,7 @@ def with_random_weights(model, seed=0):
 @pytest.fixture
 def config_path(tmp_path):
     path = tmp_path / "bert_config.json"
-    path.write_text(json.dumps(CONFIG))
+    write_file(path, CONFIG)
     return path
 
 

@@ -1,10 +1,9 @@
 """`roformer_keras.bert4keras.tokenizers` with the answers of bert4keras's."""
 
-import json
 import pickle
 
 import pytest
-from common import ROOT
+from common import ROOT, read_json
 
 from roformer_keras.base.errors import ConfigurationError, SourceError, VocabularyError
 from roformer_keras.bert4keras import tokenizers
@@ -17,7 +16,7 @@ from tools.reference.snippets import (
     plain,
 )
 
-GOLDEN = json.loads((ROOT / "tests/data/bert4keras/snippets.json").read_text())
+GOLDEN = read_json(ROOT / "tests/data/bert4keras/snippets.json")
 GOLDEN = GOLDEN["tokenizers"]
 
 

@@ -10,7 +10,17 @@ import zipfile
 
 import numpy as np
 import pytest
-from common import GPT, NSP, SIM, SMALL, V2, V2_EMBEDDING_SIZE, run, zipped_json
+from common import (
+    GPT,
+    NSP,
+    SIM,
+    SMALL,
+    V2,
+    V2_EMBEDDING_SIZE,
+    run,
+    write_file,
+    zipped_json,
+)
 from sources import (
     assert_same,
     tensorflow_tensors,
@@ -114,7 +124,7 @@ def test_memory_stays_within_tensorflow_and_one_and_a_half_times_the_weights(tmp
             archive.write(path, f"base/{path.name}")
     shutil.rmtree(tmp_path / "base")
     config_file = tmp_path / "bert_config.json"
-    config_file.write_text(json.dumps(config))
+    write_file(config_file, config)
     names = ["preset", "x.weights.h5", "x.keras", "x.safetensors", "x.zip"]
     process = run(MEMORY, tmp_path, json.dumps(names), config_file)
     output, errors = process.communicate(timeout=300)

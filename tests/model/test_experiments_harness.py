@@ -2,12 +2,12 @@
 
 import argparse
 import importlib
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from common import read_json
 
 from roformer_keras.base.errors import ConfigurationError, OutputError, SourceError
 from roformer_keras.text.tokenizer import RoFormerTokenizer
@@ -79,7 +79,7 @@ def test_an_interrupted_experiment_resumes(tmp_path):
     assert second.run() == "| a | 1.0 |"
     assert second.trained == [("a", 1), ("b", 1)]
     assert len(read_rows(folder / "curves.csv")) == 8
-    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    results = read_json(folder / "results.json")
     assert results["settings"] == {"steps": 2}
     assert results["b"] == {"mean": 1.0, "spread": 1.0, "seeds": [0.5, 1.5]}
     assert (folder / "table.md").read_text(encoding="utf-8") == "| a | 1.0 |\n"

@@ -7,11 +7,10 @@ larger weights, so that every token of a prompt counts and [SEP] and [PAD] are w
 """
 
 import functools
-import json
 
 import numpy as np
 import pytest
-from common import CHECKPOINTS
+from common import CHECKPOINTS, read_json
 
 from roformer_keras.generation import GenerationConfig, Prompt, RowState
 from roformer_keras.generation.decoder import LARGE_BATCH
@@ -20,7 +19,7 @@ from roformer_keras.verification.counterpart import counterpart, outputs_by_role
 pytestmark = pytest.mark.slow
 
 FOLDER = CHECKPOINTS.parent / "data" / "generation"
-GOLDEN = json.loads((FOLDER / "golden.json").read_text())
+GOLDEN = read_json(FOLDER / "golden.json")
 NAMES = list(GOLDEN["models"])
 # Every batch size and length compiles anew: two models do for what batches change, and
 # those of GPT for large batches.

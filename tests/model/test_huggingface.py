@@ -3,7 +3,6 @@
 The folders and outputs in `data/huggingface` are written by `tools.reference`.
 """
 
-import json
 import math
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
-from common import CHARACTER, GPT, NSP, SIM, SMALL, V2, WORD
+from common import CHARACTER, GPT, NSP, SIM, SMALL, V2, WORD, read_json, write_file
 from huggingface_folders import FOLDER, WORDS, changed
 from safetensors.numpy import load_file, save_file
 from sources import assert_same, copied, listing, outputs, packed, tensors_of
@@ -72,7 +71,7 @@ def test_a_tagger_answers_as_in_transformers(tmp_path):
     """Its tags are in another order there."""
     model = roformer_keras.load_model(FOLDER / "tagger")
     back = convert(FOLDER / "tagger", tmp_path / "x", format="huggingface", verbose=0)
-    written = json.loads((back / "config.json").read_text(encoding="utf-8"))
+    written = read_json(back / "config.json")
     assert list(written["id2label"].values()) == model.tags
     weights, originals = (
         load_file(folder / "model.safetensors")["classifier.weight"]
@@ -101,7 +100,7 @@ def test_a_tagger_of_other_tags_keeps_their_order(tmp_path):
         assert (model.tags, model.labels) == (tags, labels or tags)
         there = tmp_path / name / "there"
         convert(source, there, format="huggingface", verbose=0)
-        written = json.loads((there / "config.json").read_text(encoding="utf-8"))
+        written = read_json(there / "config.json")
         assert written["id2label"] == fields["id2label"]
         assert_same(tensors_of(there), tensors_of(source))
     (found,) = outputs(model, INPUTS).values()
@@ -149,7 +148,7 @@ def test_an_answerer_without_token_types_scores_all_places(tmp_path):
     np.testing.assert_array_equal(found[..., 0] > -1e8, may_answer)
     source = copied(FOLDER / "answerer", tmp_path)
     names = {"model_input_names": ["input_ids", "attention_mask"]}
-    (source / "tokenizer_config.json").write_text(json.dumps(names))
+    write_file(source / "tokenizer_config.json", names)
     there = convert(source, tmp_path / "there", format="huggingface", verbose=0)
     for folder in (source, there):
         model = roformer_keras.load_model(folder)
@@ -373,14 +372,14 @@ def test_poolers_and_v2_of_another_package(tmp_path):
     for path in (*source.glob("*-of-*"), source / "model.safetensors.index.json"):
         path.unlink()
     save_file({**tensors, **dense}, source / "model.safetensors")
-    config = json.loads((source / "config.json").read_text())
-    (source / "config.json").write_text(json.dumps({**config, **fields}))
+    config = read_json(source / "config.json")
+    write_file(source / "config.json", {**config, **fields})
     model = roformer_keras.load_model(source)
     assert type(model) is RoFormerSim
     # His script for RoFormer-Sim writes no word about the pooler.
     silent = tmp_path / "silent"
     shutil.copytree(source, silent)
-    (silent / "config.json").write_text(json.dumps(config))
+    write_file(silent / "config.json", config)
     with open_checkpoint(silent) as checkpoint:
         assert (checkpoint.model, checkpoint.config) == ("RoFormerSim", model.config)
     computed = outputs(model, INPUTS)
@@ -396,7 +395,7 @@ def test_poolers_and_v2_of_another_package(tmp_path):
     v2_tensors["cls.predictions.decoder.weight"] = tensors[WORDS]
     save_file(v2_tensors, source / "model.safetensors")
     fields = {"use_bias": False, "norm_type": "rms_norm"}
-    (source / "config.json").write_text(json.dumps({**config, **fields}))
+    write_file(source / "config.json", {**config, **fields})
     with pytest.warns(UserWarning, match=r"1 tensors are left out, roformer\.pooler"):
         model = roformer_keras.load_model(source)
     assert model.config.model_type == "roformer_v2"
@@ -416,7 +415,7 @@ def test_a_tokenizer_of_transformers_alone_is_read(tmp_path):
     (source / "vocab.txt").unlink()
     ids = {token: number for number, token in enumerate(tokens)}
     content = {"model": {"type": "WordPiece", "vocab": dict(sorted(ids.items()))}}
-    (source / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    write_file(source / "tokenizer.json", content)
     (source / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     tokenizer = RoFormerBackbone.from_preset(source).tokenizer
     assert list(tokenizer.vocabulary) == tokens
@@ -456,7 +455,7 @@ def test_from_bert4keras_there_and_back_gives_the_same_bits(tmp_path):
         back = convert(there, tmp_path / f"{source.stem}.zip", verbose=0)
         for path in (there, back):
             assert_same(tensors_of(path), tensors_of(source))
-        written = json.loads((there / "tokenizer_config.json").read_text())
+        written = read_json(there / "tokenizer_config.json")
         kind = "RoFormerTokenizer" if source is WORD else "BertTokenizer"
         assert written["tokenizer_class"] == kind
 
@@ -474,8 +473,7 @@ def test_a_folder_is_what_transformers_writes(tmp_path):
     assert_same({**written, positions: written[positions][:32]}, expected)
     assert written[positions].shape == (1536, 4)
     fields, theirs = (
-        json.loads((folder / "config.json").read_text())
-        for folder in (there, FOLDER / "encoder")
+        read_json(folder / "config.json") for folder in (there, FOLDER / "encoder")
     )
     theirs["max_position_embeddings"] = 1536
     assert {name: theirs[name] for name in fields} == fields

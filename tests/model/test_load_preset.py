@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from common import CHARACTER, SIM, V2, run_main, zipped_json
+from common import CHARACTER, SIM, V2, zipped_json
 from sources import tensors_of, write_checkpoint
 
 import roformer_keras
@@ -172,14 +172,11 @@ def test_a_roformer_starts_from_a_bert(bert):
         "finetune text-classification --train {rows} --epochs 1 --batch-size 4",
     ],
 )
-def test_trainings_start_from_a_bert(bert, command, tmp_path, capsys, eagerly):
+def test_trainings_start_from_a_bert(bert, command, tmp_path, cli, refused, eagerly):
     texts, rows = tmp_path / "texts.txt", tmp_path / "rows.tsv"
     texts.write_text("床前明月光\n疑是地上霜\n举头望明月\n低头思故乡\n" * 2)
     rows.write_text("床前明月光\t一\n疑是地上霜\t二\n" * 2)
     words = command.format(texts=texts, rows=rows).split()
     words += ["--source", str(bert), "--output", str(tmp_path / "run"), "--quiet"]
-    code, _, err = run_main(*words, capsys=capsys)
-    assert code == 3
-    assert f"pass --ignore {POSITIONS}" in err
-    code, _, err = run_main(*words, "--ignore", POSITIONS, capsys=capsys)
-    assert (code, err) == (0, "")
+    assert f"pass --ignore {POSITIONS}" in refused(*words, code=3)
+    cli(*words, "--ignore", POSITIONS)

@@ -3,11 +3,9 @@
 `e2e/test_others_folders.py` compares them with Transformers and sentence-transformers.
 """
 
-import json
-
 import numpy as np
 import pytest
-from common import CHARACTER
+from common import CHARACTER, change_json, read_json
 from huggingface_folders import FOLDER, changed
 from safetensors.numpy import load_file, save_file
 from sources import assert_same, copied, tensors_of, unpacked
@@ -53,8 +51,7 @@ def padded(name, folder, rows):
                 padding = np.ones((rows - 145, *value.shape[1:]), "float32")
                 tensors[key] = np.concatenate([value, padding])
         save_file(tensors, path)
-    fields = json.loads((source / "config.json").read_text())
-    (source / "config.json").write_text(json.dumps({**fields, "vocab_size": rows}))
+    change_json(source / "config.json", vocab_size=rows)
     return source
 
 
@@ -66,7 +63,7 @@ def test_padded_rows_are_cut_and_said(name, rows, tmp_path):
     with pytest.warns(UserWarning, match=message):
         there = convert(source, tmp_path / "x", format="huggingface", verbose=0)
     assert_same(tensors_of(there), tensors_of(FOLDER / name))
-    assert json.loads((there / "config.json").read_text())["vocab_size"] == 145
+    assert read_json(there / "config.json")["vocab_size"] == 145
 
 
 def test_an_embedding_of_another_vocabulary_is_refused(tmp_path, capsys):

@@ -1,6 +1,5 @@
 """The preset format holds every model: what is read is what was saved, and strictly."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import h5py
 import keras
 import numpy as np
 import pytest
-from common import CHARACTER
+from common import CHARACTER, read_json, write_file
 from sources import (
     FOREIGN_DATA,
     assert_same,
@@ -67,11 +66,11 @@ def test_every_model_is_stored_and_read_through_one_path(name, presets, tmp_path
     assert again.tokenizer.to_dict() == model.tokenizer.to_dict()
     parts = {"config.json"} | ({"task.json"} if name.endswith("MaskedLM") else set())
     for part in parts:
-        content = json.loads((folder / part).read_text(encoding="utf-8"))
+        content = read_json(folder / part)
         built = keras.saving.deserialize_keras_object(content)
         assert type(built) is type(model) or part == "config.json"
         assert built.config == model.config
-    metadata = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
+    metadata = read_json(folder / "metadata.json")
     assert metadata["parameter_count"] == model.count_params()
     assert metadata["keras_version"] == keras.__version__
     assert set(listing(folder)) - {"task.json", "task.weights.h5"} == {
@@ -198,9 +197,9 @@ SIZES = [
 def test_sizes_are_known_before_anything_is_built(presets, tmp_path):
     for number, ((name, file), fields, error, message) in enumerate(SIZES):
         folder = Path(shutil.copytree(presets[name][0], tmp_path / str(number)))
-        serialized = json.loads((folder / file).read_text(encoding="utf-8"))
+        serialized = read_json(folder / file)
         serialized["config"] |= fields
-        (folder / file).write_text(json.dumps(serialized), encoding="utf-8")
+        write_file(folder / file, serialized)
         (folder / "metadata.json").unlink()
         with pytest.raises(error, match=message), open_checkpoint(folder) as checkpoint:
             weights_to_read(checkpoint, checkpoint.config)

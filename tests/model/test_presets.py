@@ -1,6 +1,5 @@
 """`from_preset` and `save_to_preset`, and the files between Keras and this package."""
 
-import json
 import shutil
 
 import keras
@@ -16,6 +15,7 @@ from common import (
     V2,
     V2_EMBEDDING_SIZE,
     WORD,
+    read_json,
     zipped,
 )
 from sources import (
@@ -109,8 +109,7 @@ def test_keras_loads_our_files_and_we_load_its_own(model, source, options, tmp_p
             assert model is RoFormerBackbone
             continue
         saved, written = (
-            json.loads((folder / part).read_text())
-            for folder in (tmp_path / "saved", made["preset"])
+            read_json(folder / part) for folder in (tmp_path / "saved", made["preset"])
         )
         if part == "task.json":
             # The defaults, of which a checkpoint of bert4keras says nothing.
@@ -382,7 +381,7 @@ def generated(config, heads):
 def official(name, folder, num_layers=None, vocabulary="char_12000.txt", **changes):
     """A zip laid out as the released one, with its own configuration file."""
     path = SHARED / "data" / "configs" / f"{name}.json"
-    bert_config = {**json.loads(path.read_text(encoding="utf-8")), **changes}
+    bert_config = {**read_json(path), **changes}
     if num_layers is not None:
         bert_config["num_hidden_layers"] = num_layers
     model_type = "roformer_v2" if "-v2-" in name else "roformer"

@@ -5,7 +5,7 @@ import json
 import shutil
 
 import pytest
-from common import CHARACTER, ROOT
+from common import CHARACTER, ROOT, read_json, write_file
 
 from roformer_keras.base.errors import ConfigurationError, SourceError
 from roformer_keras.cli.finetune import read_settings
@@ -45,7 +45,7 @@ def test_the_best_rate_is_kept(tmp_path):
     }
     out = tmp_path / "out"
     folder = finetune_best(runs, out, verbose=False)
-    content = json.loads((out / "runs.json").read_text())
+    content = read_json(out / "runs.json")
     values = {name: row["value"] for name, row in content["runs"].items()}
     assert [*values] == [*runs] and len({*values.values()}) == 2
     assert values[content["best"]] == max(values.values())
@@ -54,7 +54,7 @@ def test_the_best_rate_is_kept(tmp_path):
     # Epochs are compared by the figure of the recipe.
     (row,) = read_log(folder / "log.csv")
     assert float(row["val_matthews"]) == pytest.approx(max(values.values()), abs=1e-5)
-    report = json.loads((folder / "report.json").read_text())
+    report = read_json(folder / "report.json")
     assert report["valid"]["rows"] == 8
     assert [row["line"] for row in report["valid"]["skipped"]] == [9]
     bare = {"x": dataclasses.replace(settings, valid=None, monitor=None)}
@@ -89,7 +89,7 @@ def test_questions_of_cmrc(tmp_path):
     paragraphs = [{"id": "0", "context": text, "qas": asked}]
     content = {"version": "v1.0", "data": [{"id": "0", "paragraphs": paragraphs}]}
     for name in ("train.json", "dev.json"):
-        (tmp_path / name).write_text(json.dumps(content))
+        write_file(tmp_path / name, content)
     run, report, _ = prepared("clue/cmrc2018", tmp_path)
     assert run.metrics == ("f1", "exact_match") and report["rows"] == 2
     (skipped,) = report["skipped"]

@@ -3,7 +3,6 @@
 The producers are in `tests/producers.py`; a new one must pass all of this.
 """
 
-import json
 import os
 import resource
 import signal
@@ -12,7 +11,7 @@ import threading
 from contextlib import contextmanager, nullcontext
 
 import pytest
-from common import read_files
+from common import read_files, read_json, write_file
 from common import run as start_python
 from disk_steps import disk_states
 from producers import PRODUCERS, STEPS, LineJob, RunFolder, copied
@@ -314,12 +313,12 @@ def test_a_job_with_odd_numbers_in_its_record_is_refused(tmp_path, folder):
     job = LineJob(tmp_path)
     interrupt(job, folder)
     record = folder / job.record
-    content = json.loads(record.read_bytes())
+    content = read_json(record)
     odd = {"done": [None, -1, "1", True], "seed": [[1]], "bytes": [0.5, -1]}
     for name, values in odd.items():
         missing = {key: value for key, value in content.items() if key != name}
         for changed in (missing, *({**content, name: value} for value in values)):
-            record.write_text(json.dumps(changed))
+            write_file(record, changed)
             refuse("its record is missing or damaged", job, folder)
 
 

@@ -3,13 +3,12 @@
 The library itself reads and writes them in `e2e/test_sentence_transformers.py`.
 """
 
-import json
 import shutil
 
 import numpy as np
 import pytest
 import yaml
-from common import CHARACTER, GPT, SIM, V2, WORD
+from common import CHARACTER, GPT, SIM, V2, WORD, change_json, read_json, write_file
 from safetensors.numpy import load_file, save_file
 from sources import assert_same, listing, packed, tensors_of
 
@@ -34,14 +33,6 @@ SIM_FILES = {
 }
 
 
-def read(path):
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def write(path, content):
-    path.write_text(json.dumps(content), encoding="utf-8")
-
-
 def written_encoder(folder, source=CHARACTER, **options):
     """A preset of a sentence encoder with this head."""
     RoFormerSentenceEncoder.from_preset(source, **options).save_to_preset(folder)
@@ -60,10 +51,10 @@ def changed(sim, tmp_path):
     folder = shutil.copytree(sim, tmp_path / "changed")
 
     def change(name, content=None, **fields):
-        old = (
-            {} if content is not None or name == "modules.json" else read(folder / name)
-        )
-        write(folder / name, {**old, **fields} if content is None else content)
+        if content is None:
+            change_json(folder / name, **fields)
+        else:
+            write_file(folder / name, content)
         return folder
 
     return change
@@ -125,11 +116,11 @@ def test_a_pooler_without_an_mlm_head_is_that_of_a_sentence_encoder(tmp_path):
     backbone = RoFormerBackbone.from_preset(SIM, pooler_activation="tanh")
     backbone.save_to_preset(tmp_path / "preset")
     there = convert(tmp_path / "preset", tmp_path / "there", **FORMAT)
-    dense = read(there / "2_Dense" / "config.json")
+    dense = read_json(there / "2_Dense" / "config.json")
     assert dense["activation_function"] == "torch.nn.modules.activation.Tanh"
     assert_same(tensors_of(there), tensors_of(tmp_path / "preset"))
     settings = {"max_seq_length": 16, "do_lower_case": False}
-    write(there / "sentence_bert_config.json", settings)
+    write_file(there / "sentence_bert_config.json", settings)
     model = RoFormerSentenceEncoder.from_preset(there)
     assert (model.pooling, model.max_length) == ("pooler", 16)
     expected = embed(backbone, model.tokenizer, TEXTS, max_length=16)
@@ -137,14 +128,14 @@ def test_a_pooler_without_an_mlm_head_is_that_of_a_sentence_encoder(tmp_path):
     assert type(roformer_keras.load_model(there)) is RoFormerSentenceEncoder
     # Out again, and as the backbone that it was.
     again = convert(there, tmp_path / "again", **FORMAT)
-    assert read(again / "sentence_bert_config.json") == settings
+    assert read_json(again / "sentence_bert_config.json") == settings
     assert_same(tensors_of(again), tensors_of(there))
     config = RoFormerBackbone.from_preset(again).config
     assert config.pooler_activation == "tanh"
 
 
 def test_what_dense_has_learnt_is_read(sim, changed):
-    folder = changed("modules.json", read(sim / "modules.json"))
+    folder = changed("modules.json", read_json(sim / "modules.json"))
     path = folder / "2_Dense" / "model.safetensors"
     values = {name: value + 1 for name, value in load_file(path).items()}
     save_file(values, path)
@@ -172,27 +163,26 @@ def test_the_layout_of_newer_versions_is_read(tmp_path):
     preset = written_encoder(tmp_path / "preset", max_length=16)
     folder = convert(preset, tmp_path / "new", **FORMAT)
     expected = roformer_keras.load_model(preset).encode(TEXTS)
-    modules = read(folder / "modules.json")
+    modules = read_json(folder / "modules.json")
     modules[1]["type"] = _NEW
     modules[2]["type"] = "sentence_transformers.base.modules.normalize.Normalize"
-    write(folder / "modules.json", modules)
+    write_file(folder / "modules.json", modules)
     pooling = {
         "embedding_dimension": 32,
         "pooling_mode": "mean",
         "include_prompt": True,
     }
-    write(folder / "1_Pooling" / "config.json", pooling)
-    write(folder / "sentence_bert_config.json", {"module_output_name": "x"})
+    write_file(folder / "1_Pooling" / "config.json", pooling)
+    write_file(folder / "sentence_bert_config.json", {"module_output_name": "x"})
     model = roformer_keras.load_model(folder)
     assert np.array_equal(model.encode(TEXTS), expected)
     # Without Normalize, and without a length.
-    write(folder / "modules.json", modules[:2])
-    fields = read(folder / "tokenizer_config.json")
-    write(folder / "tokenizer_config.json", {**fields, "model_max_length": 1e30})
+    write_file(folder / "modules.json", modules[:2])
+    change_json(folder / "tokenizer_config.json", model_max_length=1e30)
     assert roformer_keras.load_model(folder).max_length == 1536
     # It lowers texts itself.
-    write(folder / "tokenizer_config.json", {"do_lower_case": False})
-    write(folder / "sentence_bert_config.json", {"do_lower_case": True})
+    write_file(folder / "tokenizer_config.json", {"do_lower_case": False})
+    write_file(folder / "sentence_bert_config.json", {"do_lower_case": True})
     assert roformer_keras.load_model(folder).tokenizer.lower_case
 
 
@@ -207,7 +197,7 @@ def test_roformer_sim_keeps_its_length(length, changed, tmp_path):
         with open_checkpoint(source) as checkpoint:
             assert checkpoint.model == "RoFormerSim"
             assert checkpoint.model_options["max_length"] == length
-    settings = read(there / "sentence_bert_config.json")
+    settings = read_json(there / "sentence_bert_config.json")
     assert settings["max_seq_length"] == length
     if length == 16:
         models = [RoFormerSim.from_preset(preset), roformer_keras.load_model(there)]
@@ -299,11 +289,11 @@ def test_what_no_class_computes_is_refused(sim, changed):
             tensors_of(changed(name, **fields))
         if "an integer" not in message:
             assert "delete modules.json" in str(caught.value)
-        changed(name, read(sim / name))
+        changed(name, read_json(sim / name))
 
 
 def test_missing_and_damaged_files_are_refused(sim, changed):
-    folder = changed("modules.json", read(sim / "modules.json"))
+    folder = changed("modules.json", read_json(sim / "modules.json"))
     dense = folder / "2_Dense" / "model.safetensors"
     save_file({"linear.weight": np.zeros((32, 32), "float32")}, dense)
     with pytest.raises(CheckpointError, match=r"be linear\.bias \(32,\), linear\.w"):
@@ -344,11 +334,11 @@ def test_an_encoder_that_cannot_be_written_is_refused(tmp_path):
 def test_a_length_of_no_tokens_is_refused(tmp_path):
     preset = written_encoder(tmp_path / "preset")
     folder = convert(preset, tmp_path / "x", **FORMAT)
-    write(folder / "sentence_bert_config.json", {})
-    write(folder / "tokenizer_config.json", {})
-    fields = read(folder / "config.json")
+    write_file(folder / "sentence_bert_config.json", {})
+    write_file(folder / "tokenizer_config.json", {})
+    fields = read_json(folder / "config.json")
     for value in (None, "1536", 0):
-        write(folder / "config.json", {**fields, "max_position_embeddings": value})
+        write_file(folder / "config.json", {**fields, "max_position_embeddings": value})
         with pytest.raises(ConfigurationError, match="max_position_embeddings must be"):
             tensors_of(folder)
 

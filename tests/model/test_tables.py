@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from common import CHARACTER
 from pyarrow import parquet
+from table_files import write_table
 
 from roformer_keras import (
     RoFormerQuestionAnswerer,
@@ -256,11 +257,7 @@ def test_labels_that_are_missing_in_files(name, tmp_path):
         "score": (RoFormerTextRegressor, [1.5, float("nan")], "a finite number"),
     }.items():
         table = pa.table({"text": TEXTS[:2], column: labels})
-        if name == "a.parquet":
-            parquet.write_table(table, path)
-        else:
-            with pa.ipc.new_file(str(path), table.schema) as writer:
-                writer.write_table(table)
+        write_table(path, table)
         fields = () if column == "label" else ("text", column)
         message = f"row 2 of .*{name}: a label must be {rule}, got .* in '{column}'"
         with pytest.raises(SourceError, match=message):

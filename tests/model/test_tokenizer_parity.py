@@ -6,10 +6,9 @@ reference must be there too.
 
 import functools
 import itertools
-import json
 
 import pytest
-from common import ROOT, SHARED
+from common import ROOT, SHARED, read_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +23,7 @@ REAL = SHARED / "data"
 LEVELS = ("character", "word")
 REAL_VOCABULARIES = {"character": "char_12000.txt", "word": "word_50000.txt"}
 
-GOLDEN = json.loads((SMALL / "golden.json").read_text(encoding="utf-8"))
+GOLDEN = read_json(SMALL / "golden.json")
 
 both_levels = pytest.mark.parametrize("level", LEVELS)
 needs_real_data = pytest.mark.skipif(

@@ -1,13 +1,12 @@
 """Parquet and Arrow files, read as other files of labelled texts are."""
 
 import contextlib
-import json
 import random
 
 import pyarrow as pa
 import pytest
 from hostile.run import unrefused
-from pyarrow import ipc, parquet
+from table_files import write_saved_dataset, write_table
 
 from roformer_keras.base.errors import SourceError
 from roformer_keras.cli.texts import read_lines
@@ -19,31 +18,10 @@ ROWS = {"id": [7, 8, 9], "text": ["甲，乙", "丙 丁", "戊"], "label": ["好
 TEXTS, LABELS = [("甲，乙",), ("丙 丁",), ("戊",)], ["好", "坏", "好"]
 
 
-def write(path, table, stream=False, **options):
-    if path.suffix == ".parquet":
-        parquet.write_table(table, path, **options)
-        return path
-    new = ipc.new_stream if stream else ipc.new_file
-    with new(str(path), table.schema, **options) as writer:
-        writer.write_table(table)
-    return path
-
-
-def save_to_disk(folder, *tables):
-    """The layout of `datasets.Dataset.save_to_disk`."""
-    folder.mkdir()
-    names = [f"data-{at:05}-of-{len(tables):05}.arrow" for at in range(len(tables))]
-    for name, table in zip(names, tables, strict=True):
-        write(folder / name, table, stream=True)
-    state = {"_data_files": [{"filename": name} for name in names]}
-    (folder / "state.json").write_text(json.dumps(state))
-    return folder
-
-
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.ipc", "a.feather"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_columns_by_name_and_by_number(name, stream, tmp_path):
-    path = write(tmp_path / name, pa.table(ROWS), stream)
+    path = write_table(tmp_path / name, pa.table(ROWS), stream)
     for fields in ((), ("text", "label"), ("2", "3")):
         table = read_table(path, 1, fields)
         assert (table.texts, table.labels, table.lines) == (TEXTS, LABELS, [1, 2, 3])
@@ -58,7 +36,7 @@ def test_columns_by_name_and_by_number(name, stream, tmp_path):
 
 def test_a_saved_dataset(tmp_path):
     whole = pa.table(ROWS)
-    folder = save_to_disk(tmp_path / "saved", whole.slice(0, 2), whole.slice(2))
+    folder = write_saved_dataset(tmp_path / "saved", whole.slice(0, 2), whole.slice(2))
     assert read_table(folder, 1).texts == TEXTS
     assert files.place(3, str(folder)) == f"row 3 of {folder}"
     for name in (folder, tmp_path / "s*"):
@@ -72,9 +50,10 @@ def test_a_saved_dataset(tmp_path):
 
 
 def test_a_format_that_the_name_does_not_say(tmp_path):
-    path = write(tmp_path / "a.parquet", pa.table(ROWS)).rename(tmp_path / "a.bin")
+    path = write_table(tmp_path / "a.parquet", pa.table(ROWS))
+    path = path.rename(tmp_path / "a.bin")
     assert read_table(path, 1, format="parquet").texts == TEXTS
-    bad = write(tmp_path / "b.parquet", pa.table({"text": [""], "label": ["x"]}))
+    bad = write_table(tmp_path / "b.parquet", pa.table({"text": [""], "label": ["x"]}))
     bad = str(bad.rename(tmp_path / "b.bin"))
     with pytest.raises(SourceError, match=r"row 1 of .*b\.bin: a text must be a str"):
         read_table(bad, 1, format="parquet")
@@ -102,7 +81,7 @@ def test_places_of_good_lines_are_not_looked_up(tmp_path, monkeypatch):
 def test_types_of_text(kind, tmp_path):
     column = pa.array(ROWS["text"]).cast(kind)
     table = pa.table({"text": column, "label": [["O"], [], None]})
-    read = read_table(write(tmp_path / "a.parquet", table), 1, labelled=False)
+    read = read_table(write_table(tmp_path / "a.parquet", table), 1, labelled=False)
     assert read.texts == TEXTS
 
 
@@ -123,13 +102,13 @@ def test_what_is_no_text(tmp_path):
     cases = []
     for number, (columns, message) in enumerate(BAD):
         for kind in ("parquet", "arrow"):
-            path = write(tmp_path / f"{number}.{kind}", pa.table(columns))
+            path = write_table(tmp_path / f"{number}.{kind}", pa.table(columns))
             cases.append(((path, 1, (), False), message))
     assert unrefused(cases, read_table, SourceError) == []
 
 
 def test_rows_without_a_text_can_be_left_out(tmp_path):
-    path = write(tmp_path / "a.parquet", pa.table({"text": ["甲", None, "乙"]}))
+    path = write_table(tmp_path / "a.parquet", pa.table({"text": ["甲", None, "乙"]}))
     skipped = []
     table = read_table(path, 1, labelled=False, skipped=skipped)
     assert (table.texts, table.lines) == ([("甲",), ("乙",)], [1, 3])
@@ -138,7 +117,7 @@ def test_rows_without_a_text_can_be_left_out(tmp_path):
 
 @pytest.mark.parametrize("offsets", [(0, 10**9), (2**30, 2**30 + 5), (2**32 - 9, 150)])
 def test_offsets_that_lie(offsets, tmp_path):
-    path = write(tmp_path / "a.arrow", pa.table({"text": ["甲" * 50]}))
+    path = write_table(tmp_path / "a.arrow", pa.table({"text": ["甲" * 50]}))
     good = (150).to_bytes(4, "little")
     lie = b"".join(n.to_bytes(4, "little") for n in offsets)
     content = path.read_bytes()
@@ -150,7 +129,8 @@ def test_offsets_that_lie(offsets, tmp_path):
 
 
 def test_a_number_of_rows_that_lies(tmp_path):
-    path = write(tmp_path / "a.arrow", pa.table({"text": ["甲"] * 77}), stream=True)
+    table = pa.table({"text": ["甲"] * 77})
+    path = write_table(tmp_path / "a.arrow", table, stream=True)
     content, count = path.read_bytes(), (77).to_bytes(8, "little")
     assert content.count(count) == 2
     path.write_bytes(content.replace(count, (2**40).to_bytes(8, "little")))
@@ -161,7 +141,7 @@ def test_a_number_of_rows_that_lies(tmp_path):
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
 def test_damaged_files(name, tmp_path):
     """A damaged file gives rows or our error, and nothing else."""
-    path = write(tmp_path / name, pa.table(ROWS))
+    path = write_table(tmp_path / name, pa.table(ROWS))
     good, draw, refused = path.read_bytes(), random.Random(0), 0
     for _ in range(300):
         bad = bytearray(good)
@@ -182,7 +162,7 @@ def test_damaged_files(name, tmp_path):
 
 def test_a_type_that_does_not_fit_its_statistics(tmp_path):
     """pyarrow ends the process where it is asked for such a column's metadata."""
-    path = write(tmp_path / "a.parquet", pa.table(ROWS))
+    path = write_table(tmp_path / "a.parquet", pa.table(ROWS))
     good, text, count = path.read_bytes(), b"\x15\x0c", 0
     for at in range(len(good)):
         if good.startswith(text, at):
@@ -197,13 +177,13 @@ def test_few_rows_are_in_memory_at_a_time(tmp_path):
     count = 3 * arrow.ROWS_AT_A_TIME
     table = pa.table({"text": ["甲"] * count})
     for name in ("a.parquet", "a.arrow"):
-        path = write(tmp_path / name, table)
+        path = write_table(tmp_path / name, table)
         batches = list(arrow._batches(str(path), path.suffix, ["text"]))
         assert [batch.num_rows for batch in batches] == [arrow.ROWS_AT_A_TIME] * 3
 
 
 def test_the_extra_is_named(tmp_path, monkeypatch):
-    path = write(tmp_path / "a.parquet", pa.table(ROWS))
+    path = write_table(tmp_path / "a.parquet", pa.table(ROWS))
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     with pytest.raises(ValueError, match=r"pip install 'roformer-keras\[data\]'"):
         read_table(path, 1)
@@ -211,8 +191,7 @@ def test_the_extra_is_named(tmp_path, monkeypatch):
 
 def test_many_small_groups_of_rows_are_read_together(tmp_path):
     texts = [f"第{number}行" for number in range(3000)]
-    parquet.write_table(
-        pa.table({"text": texts}), tmp_path / "a.parquet", row_group_size=1
-    )
-    read = arrow.read_columns(str(tmp_path / "a.parquet"), ".parquet", ["text"])
+    table = pa.table({"text": texts})
+    path = write_table(tmp_path / "a.parquet", table, row_group_size=1)
+    read = arrow.read_columns(str(path), ".parquet", ["text"])
     assert [values[0] for _, values in read] == texts

@@ -4,7 +4,7 @@ import configparser
 import json
 import subprocess
 
-from common import ROOT
+from common import ROOT, read_json
 
 from tools import audit, extras_versions
 
@@ -77,7 +77,7 @@ def test_a_bill_of_materials(tmp_path, monkeypatch, capsys):
     for code, text in ((0, "2 components"), (2, "wrote no bill of materials")):
         assert audit.main(["--bill", str(path)]) == code
         assert text in capsys.readouterr().out
-        assert json.loads(path.read_text())["components"] == [{}, {}]
+        assert read_json(path)["components"] == [{}, {}]
 
 
 def test_extras_are_tried_or_left_out(capsys):

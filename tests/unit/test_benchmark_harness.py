@@ -1,10 +1,10 @@
 """tools/benchmarks without its runs: help, turns, ratios and texts."""
 
 import importlib
-import json
 
 import pytest
 from benchmark_files import LocalWorker, write_texts
+from common import read_json
 
 from tools import ROOT
 from tools.benchmarks import encode, harness, texts
@@ -61,7 +61,7 @@ def test_sides_take_turns_and_first_calls_do_not_count(benchmark, capsys):
     assert harness.ratios({"a": ours, "b": ours}, "a", "b") == [1, 1, 1]
     assert harness.show_ratios([1.0, 3.0, 1.5]) == "1.50x (1.00 to 3.00)"
     benchmark.save("part", figures)
-    written = json.loads(benchmark.options.json.read_text())
+    written = read_json(benchmark.options.json)
     assert written == {"options": {"rounds": 3, "quick": True}, "part": figures}
     harness.print_runs("title", "s", figures, "theirs")
     assert "| ours float32 | 0.1 | 67% |  | 1 |" in capsys.readouterr().out

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from common import read_json, write_file
 
 from roformer_keras.base.errors import ConfigurationError
 from tools import benchmark
@@ -31,10 +32,10 @@ def test_a_part_is_measured_and_the_table_written(tmp_path, monkeypatch, capsys)
     assert benchmark.main(arguments) == 0
     assert page.read_text(encoding="utf-8") == f"a\n{PLACE}b\n"
     assert "not measured: texts, generate, step, load" in capsys.readouterr().err
-    figures = json.loads(target.read_text(encoding="utf-8"))
+    figures = read_json(target)
     others = {"date": "2026-11-01", "processor": "3 cores of X"}
     figures |= dict.fromkeys(("texts", "generate", "step", "load"), others)
-    target.write_text(json.dumps(figures))
+    write_file(target, figures)
     page.write_text(benchmark.BEGIN.format("all"), encoding="utf-8")
     assert benchmark.main([*arguments, "--table"]) == 2
     assert "must have the lines" in capsys.readouterr().err
@@ -52,7 +53,7 @@ def test_a_part_is_measured_and_the_table_written(tmp_path, monkeypatch, capsys)
     assert lines[-3].startswith("1 November 2026 to ")
     assert "3 cores of X; " in lines[-3]
     assert lines[-3].endswith(": `python -m tools.benchmark`")
-    measured = json.loads(target.read_text(encoding="utf-8"))["keras"]
+    measured = read_json(target)["keras"]
     assert measured["predict"]["32x128"] == runs and "cores of" in measured["processor"]
     monkeypatch.setitem(benchmark.PARTS, "keras", ("encode", ("fail",)))
     assert benchmark.main(arguments) == 2
@@ -103,7 +104,7 @@ def test_a_chinese_page_has_chinese_tables(tmp_path):
 
 def test_recorded_figures_have_a_date_a_machine_and_a_page():
     text = "".join(path.read_text(encoding="utf-8") for path in benchmark.PAGES)
-    recorded = json.loads(benchmark.RECORDED.read_text(encoding="utf-8"))
+    recorded = read_json(benchmark.RECORDED)
     for name, table in recorded.items():
         assert datetime.date.fromisoformat(table["date"]).year >= 2026, name
         assert "cores of" in table["processor"], name

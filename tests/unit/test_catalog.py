@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
-from common import SHARED
+from common import SHARED, read_json
 
 from roformer_keras.base.config import RoFormerConfig
 from roformer_keras.base.errors import SourceError
@@ -97,9 +97,7 @@ def test_configurations_that_were_seen_agree():
         pytest.skip("no shared folder next to the checkout")
     for path in folder.glob("*.json"):
         entry = find(path.stem)
-        seen = RoFormerConfig.from_bert_config(
-            json.loads(path.read_text()), entry.model_type
-        )
+        seen = RoFormerConfig.from_bert_config(read_json(path), entry.model_type)
         again = RoFormerConfig.from_bert_config(seen.to_bert_config(), entry.model_type)
         assert again == seen
         assert seen.activation == {"roformer": "gelu"}.get(entry.model_type, "relu")

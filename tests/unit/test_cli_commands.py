@@ -19,7 +19,6 @@ from common import (
     zipped_json,
 )
 from common import give_stdin as stdin
-from common import run_main as run
 from sources import assert_same, tensors_of, unpacked
 
 from roformer_keras import RoFormerTokenizer
@@ -89,11 +88,11 @@ def test_inspect_marks_what_does_not_belong(tmp_path, cli):
     assert "vocabulary   none" in out
 
 
-def test_convert_prints_the_target(tmp_path, capsys, cli):
+def test_convert_prints_the_target(tmp_path, cli, refused):
     target = tmp_path / "x.keras"
     assert cli("convert", SIM, target) == f"{target}\n"
     assert_same(tensors_of(target), tensors_of(SIM))
-    assert run("convert", SIM, target, "--quiet", capsys=capsys)[0] == 4
+    refused("convert", SIM, target, "--quiet", code=4)
     cli("convert", SMALL, target, "--quiet", "--overwrite")
     assert_same(tensors_of(target), tensors_of(SMALL))
 
@@ -105,9 +104,8 @@ def test_convert_prints_the_target(tmp_path, capsys, cli):
         ("preset", "--private", "is for a repository at hf://OWNER/NAME, got preset"),
     ],
 )
-def test_convert_refuses_flags_of_the_other_target(target, flag, message, capsys):
-    code, _, error = run("convert", SMALL, target, flag, capsys=capsys)
-    assert (code, message in error) == (2, True), error
+def test_convert_refuses_flags_of_the_other_target(target, flag, message, refused):
+    assert message in refused("convert", SMALL, target, flag)
 
 
 @pytest.mark.parametrize("source", [None, 3, b"x"])
@@ -169,15 +167,13 @@ def test_tokenize_reads_lines_and_another_vocabulary(tmp_path, monkeypatch, cli)
 
 
 @pytest.mark.parametrize("entry", SHIPPED, ids=lambda entry: entry.alias)
-def test_shipped_checkpoints_go_by_two_names(entry, tmp_path, monkeypatch, capsys):
+def test_shipped_checkpoints_go_by_two_names(entry, tmp_path, monkeypatch, cli):
     monkeypatch.chdir(tmp_path)
     for name in (entry.alias, entry.name, f"{entry.name}.zip"):
         assert resolve(name) == entry.path
         with pytest.raises(SourceError, match="comes with this package"):
             find(name)
-    code, out, err = run("inspect", entry.alias, "--json", capsys=capsys)
-    assert (code, err) == (0, "")
-    facts = json.loads(out)
+    facts = json.loads(cli("inspect", entry.alias, "--json"))
     assert facts["model"] == entry.model_class
     layers, hidden, heads = (
         int(part.split("-")[1]) for part in entry.name.split("_")[-3:]

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from common import ROOT, give_stdin
+from common import ROOT, give_stdin, write_file
 from common import run_main as run
 
 import roformer_keras
@@ -102,9 +102,8 @@ FLAGS = {
 
 
 @pytest.mark.parametrize("verb", FLAGS)
-def test_the_flags_of_a_command_and_its_help(verb, capsys):
-    code, out, err = run(verb, "--help", capsys=capsys)
-    assert (code, err) == (0, "")
+def test_the_flags_of_a_command_and_its_help(verb, cli):
+    out = cli(verb, "--help")
     assert out.startswith(f"usage: roformer-keras {verb}")
     described, _, examples = out.partition("\nexamples:\n")
     entries = re.findall(r"^  (-.*?)$(.*?)(?=^  -|^\S|\Z)", described, re.M | re.S)
@@ -123,16 +122,12 @@ def test_the_flags_of_a_command_and_its_help(verb, capsys):
         assert line.startswith(f"  roformer-keras {verb} ")
 
 
-def test_the_version_is_that_of_the_package(capsys):
-    code, out, err = run("--version", capsys=capsys)
-    assert (code, err) == (0, "")
-    assert out == f"roformer-keras {metadata.version('roformer-keras')}\n"
+def test_the_version_is_that_of_the_package(cli):
+    assert cli("--version") == f"roformer-keras {metadata.version('roformer-keras')}\n"
 
 
-def test_the_help_names_every_command(capsys):
-    code, out, err = run("--help", capsys=capsys)
-    assert (code, err) == (0, "")
-    assert re.findall(r"^    ([a-z-]+)\b", out, re.M) == list(FLAGS)
+def test_the_help_names_every_command(cli):
+    assert re.findall(r"^    ([a-z-]+)\b", cli("--help"), re.M) == list(FLAGS)
 
 
 # === Types of flags ===
@@ -324,9 +319,8 @@ MEANT = [
 
 
 @pytest.mark.parametrize(("line", "meant"), MEANT)
-def test_a_typo_is_told_what_was_meant(line, meant, capsys):
-    code, _, err = run(*line.split(), capsys=capsys)
-    assert code == 2 and meant in err
+def test_a_typo_is_told_what_was_meant(line, meant, refused):
+    assert meant in refused(*line.split())
 
 
 def test_without_a_command_the_commands_are_listed(capsys):
@@ -509,7 +503,7 @@ def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
     assert settings_of(line, monkeypatch, capsys).freeze_embeddings
 
 
-def test_a_recipe_is_a_file_of_settings(monkeypatch, capsys):
+def test_a_recipe_is_a_file_of_settings(refused):
     folder = ROOT / "docs" / "fine-tuning" / "recipes"
     paths = sorted(folder.glob("*.toml"))
     assert len(paths) == 18
@@ -518,9 +512,7 @@ def test_a_recipe_is_a_file_of_settings(monkeypatch, capsys):
         assert settings.monitor and settings.valid
         assert finetune._rates(str(path), {}) == [2e-5, 3e-5, 4e-5, 5e-5]
     line = f"finetune text-regression --config {paths[0]} -o run"
-    code, _, error = run(*line.split(), capsys=capsys)
-    assert code == 2
-    assert "is for the task 'text-classification', the comm" in error
+    assert "is for the task 'text-classification', the comm" in refused(*line.split())
 
 
 PRETRAINING = """
@@ -549,12 +541,7 @@ schedule = [[500, 1.0], [1000, 0.0]]
 
 @pytest.fixture
 def toml(tmp_path):
-    def write(text):
-        path = tmp_path / "settings.toml"
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    return write
+    return lambda text: str(write_file(tmp_path / "settings.toml", text))
 
 
 def test_pretraining_without_a_file_of_settings():

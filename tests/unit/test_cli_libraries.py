@@ -4,12 +4,11 @@ In this tier an import of one fails the test.
 """
 
 import argparse
-import json
 import sys
 import types
 
 import pytest
-from common import SIM, run_main
+from common import SIM, run_main, write_file
 
 from roformer_keras.base import extras
 from roformer_keras.base.errors import ConfigurationError
@@ -126,7 +125,7 @@ def here(tmp_path, monkeypatch):
         (tmp_path / name).write_text(lines, encoding="utf-8")
     (tmp_path / "index").mkdir()
     record = {"source": "roformer-sim-char", "count": 1, "probes": []}
-    (tmp_path / "index" / "index.json").write_text(json.dumps(record))
+    write_file(tmp_path / "index" / "index.json", record)
     # Those of this table, none of which is imported.
     for name in {library for names in extras.NEEDS.values() for library in names}:
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))

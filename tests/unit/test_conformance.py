@@ -11,11 +11,11 @@ import zipfile
 
 import pyarrow as pa
 import pytest
-from common import SMALL, run_main
+from common import SMALL, run_main, write_file
 from hostile.configurations import checkpoint
 from hostile.tasks import write_preset
 from huggingface_folders import FOLDER
-from table_files import CELLS, KEYED, write, write_table
+from table_files import CELLS, KEYED, write_columns, write_rows
 
 from roformer_keras import convert
 from roformer_keras.base.errors import ConfigurationError, RoFormerError
@@ -81,31 +81,13 @@ def make(folder, kind, text="今天", names=NAMES, label="好"):
     """A file with a first row of this text and label."""
     width = len(names)
     rows = [[text, label, "", ""][:width], ["明天", "坏", "", ""][:width]]
-    if kind == "saved":
-        file = make(folder, "arrow", text, names, label)
-        state = {"_data_files": [{"filename": file.name}]}
-        (folder / "state.json").write_text(json.dumps(state))
-        return folder
     if kind == "bio":
-        path = folder / "x.bio"
-        path.write_text(f"{text} O\n\n明 O\n", encoding="utf-8", newline="")
-        return path
-    content = {
-        "squad": {
-            "data": [
-                {
-                    "paragraphs": [
-                        {"context": text, "qas": [{"question": "谁", "answers": []}]}
-                    ]
-                }
-            ]
-        },
-    }
-    if kind in content:
-        path = folder / "x.json"
-        path.write_text(json.dumps(content[kind]))
-        return path
-    return write(folder, kind, [names, *rows])
+        return write_file(folder / "x.bio", f"{text} O\n\n明 O\n")
+    if kind == "squad":
+        questions = [{"question": "谁", "answers": []}]
+        paragraphs = [{"context": text, "qas": questions}]
+        return write_file(folder / "x.json", {"data": [{"paragraphs": paragraphs}]})
+    return write_rows(folder, kind, [names, *rows])
 
 
 def changed(path, old, new):
@@ -127,19 +109,15 @@ def nameless(folder, kind):
 
 def long_row(folder, kind):
     if kind == "bio":
-        path = make(folder, kind)
-        path.write_text("今 O\n天 O\n明 x O\n", encoding="utf-8")
-        return path
-    return write(folder, kind, [NAMES, *ROWS, ["后天", "好", "多"]])
+        return write_file(folder / "x.bio", "今 O\n天 O\n明 x O\n")
+    return write_rows(folder, kind, [NAMES, *ROWS, ["后天", "好", "多"]])
 
 
 def short_row(folder, kind):
     if kind == "bio":
-        path = make(folder, kind)
-        path.write_text("今 O\n天\n", encoding="utf-8")
-        return path
+        return write_file(folder / "x.bio", "今 O\n天\n")
     if kind in CELLS:
-        return write(folder, kind, [NAMES, *ROWS, ["后天"]])
+        return write_rows(folder, kind, [NAMES, *ROWS, ["后天"]])
     path = make(folder, kind)
     path.write_bytes(path.read_bytes().replace(b'"text"', b'"x"', 1))
     return path
@@ -168,9 +146,7 @@ def half(folder, kind):
         binary = pa.array([wrong, b"x"])
         column = pa.Array.from_buffers(pa.utf8(), 2, binary.buffers())
         table = pa.table({"text": column, "label": ["x", "y"]})
-        path = make(folder, "saved") if kind == "saved" else folder
-        write_table(folder, kind.replace("saved", "arrow"), table)
-        return path if kind == "saved" else folder / f"x.{kind}"
+        return write_columns(folder, kind, table)
     if kind == "xlsx":
         path = make(folder, kind, "MARK")
         with zipfile.ZipFile(path) as archive:
@@ -188,9 +164,7 @@ def escaped_half(folder, kind):
 
 def infinite(folder, kind):
     rows = {"text": ["今天", "明天"], "label": [1.5, float("inf")]}
-    path = make(folder, "saved") if kind == "saved" else folder
-    write_table(folder, kind.replace("saved", "arrow"), pa.table(rows))
-    return path if kind == "saved" else folder / f"x.{kind}"
+    return write_columns(folder, kind, pa.table(rows))
 
 
 def deep(folder, kind):
@@ -199,19 +173,15 @@ def deep(folder, kind):
     for _ in range(MAX_DEPTH + 1):
         column = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), column)
     table = pa.table({"text": ["今天", "明天"], "label": column})
-    path = make(folder, "saved") if kind == "saved" else folder
-    write_table(folder, kind.replace("saved", "arrow"), table)
-    return path if kind == "saved" else folder / f"x.{kind}"
+    return write_columns(folder, kind, table)
 
 
 def empty(folder, kind):
     if kind in COLUMNS:
-        path = make(folder, "saved") if kind == "saved" else folder
         table = pa.table({name: pa.array([], pa.utf8()) for name in NAMES})
-        write_table(folder, kind.replace("saved", "arrow"), table)
-        return path if kind == "saved" else folder / f"x.{kind}"
+        return write_columns(folder, kind, table)
     if kind in CELLS:
-        return write(folder, kind, [NAMES])
+        return write_rows(folder, kind, [NAMES])
     path = make(folder, kind)
     path.write_text({"squad": '{"data": []}', "json": "[]"}.get(kind, "\n"))
     return path
@@ -312,7 +282,7 @@ def test_labels_of_several_types_are_the_same_classes(kind, tmp_path):
         columns = [[1, "1", 1.0, True, "true"]]
     for labels in columns:
         rows = [[f"第{at}", label] for at, label in enumerate(labels)]
-        table = read_table(write(tmp_path, kind, [NAMES, *rows]), 1)
+        table = read_table(write_rows(tmp_path, kind, [NAMES, *rows]), 1)
         names = ["true" if y is True else "false" if y is False else y for y in labels]
         names = [name if isinstance(name, str) else str(int(name)) for name in names]
         assert list(map(parse_name, table.labels)) == names
@@ -321,14 +291,16 @@ def test_labels_of_several_types_are_the_same_classes(kind, tmp_path):
 @pytest.mark.parametrize("kind", KEYED)
 def test_a_missing_number_is_none(kind, tmp_path):
     missing = float("nan") if kind in ("parquet", "arrow") else None
-    path = write(tmp_path, kind, [NAMES, ["今天", 1.5], ["明天", missing]])
+    path = write_rows(tmp_path, kind, [NAMES, ["今天", 1.5], ["明天", missing]])
     assert read_table(path, 1).labels == [1.5, None]
 
 
 @pytest.mark.parametrize("names", [("",), (" ", "label"), ("text", "")])
 def test_a_field_has_a_name(names, tmp_path):
     for kind in (*CELLS, *KEYED):
-        path = write(tmp_path, kind, [[*NAMES, ""], *([*row, "x"] for row in ROWS)])
+        path = write_rows(
+            tmp_path, kind, [[*NAMES, ""], *([*row, "x"] for row in ROWS)]
+        )
         with pytest.raises(ConfigurationError, match="names that are not empty"):
             read_table(path, 1, names, labelled=len(names) > 1)
 

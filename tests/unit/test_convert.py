@@ -21,6 +21,7 @@ from common import (
     V2_EMBEDDING_SIZE,
     WORD,
     run,
+    write_file,
     zipped,
     zipped_json,
 )
@@ -125,7 +126,7 @@ def test_the_configuration_of_bert4keras_is_kept_with_what_nobody_reads(tmp_path
         "pooler_type": "first_token_transform",
         "名": [1, {"b": None}],
     }
-    (files / "bert_config.json").write_text(json.dumps(original), encoding="utf-8")
+    write_file(files / "bert_config.json", original)
     written = zipped_json(quietly(files, tmp_path / "x.zip"))
     assert written == {**written, **original}
     # Only what bert4keras would have used as a default is added.

@@ -18,6 +18,7 @@ from email.utils import formatdate
 from pathlib import Path
 
 import pytest
+from common import write_file
 from web_server import NAME, Server, make_zip, serving, status, whole
 
 from roformer_keras.base.errors import DownloadError, OutputError, SourceError
@@ -212,7 +213,7 @@ def test_a_complete_partial_needs_no_server(tmp_path, fetch):
     (tmp_path / HALF_DONE[0]).write_bytes(ZIP)
     settings = {"validator": '"1"', "length": len(ZIP)}
     record = {"settings": settings, "inputs": {}}
-    (tmp_path / HALF_DONE[1]).write_text(json.dumps(record))
+    write_file(tmp_path / HALF_DONE[1], record)
     assert fetch("http://127.0.0.1:9").read_bytes() == ZIP
     assert left(tmp_path) == DONE
 

@@ -14,7 +14,7 @@ import sys
 import types
 
 import pytest
-from common import ROOT, run_main, write_lines
+from common import ROOT, run_main, write_file, write_lines
 from one_layer import write_one_layer
 
 from roformer_keras.cli.main import _add_flags, find_commands
@@ -66,7 +66,7 @@ def test_the_examples_of_the_help_run(tmp_path, monkeypatch, capsys):
     for name, lines in FILES.items():
         write_lines(tmp_path / name, lines)
     record = {"source": "roformer-sim-char", "count": 1, "probes": []}
-    (tmp_path / "sentences.index" / "index.json").write_text(json.dumps(record))
+    write_file(tmp_path / "sentences.index" / "index.json", record)
     with gzip.open("poems.jsonl.gz", "wt", encoding="utf-8") as file:
         file.write((json.dumps({"lines": POEM}) + "\n") * 8)
     completed, wrong, count = set(), [], 0

@@ -1,6 +1,5 @@
 """Folders of Hugging Face that are refused: hostile, damaged, or of other models."""
 
-import json
 import os
 import pickle
 import struct
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from common import read_json, write_file
 from hostile.run import unrefused
 from huggingface_folders import FOLDER, WORDS, changed
 from sources import assert_same, copied, listing
@@ -321,9 +321,9 @@ def test_tensors_that_do_not_fit_are_refused(tmp_path):
 def reindex(change):
     def damage(folder):
         path = folder / "model.safetensors.index.json"
-        index = json.loads(path.read_text())
+        index = read_json(path)
         change(index["weight_map"])
-        path.write_text(json.dumps(index))
+        write_file(path, index)
 
     return damage
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from common import write_file
 from hostile.run import unrefused
 
 from roformer_keras.base.errors import ConfigurationError, SourceError
@@ -51,12 +52,7 @@ holdout = 0.05
 
 @pytest.fixture
 def toml(tmp_path):
-    def write(text):
-        path = tmp_path / "settings.toml"
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return write
+    return lambda text: write_file(tmp_path / "settings.toml", text)
 
 
 def stages(*shapes):

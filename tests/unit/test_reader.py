@@ -18,6 +18,7 @@ from common import (
     SMALL,
     V2,
     V2_EMBEDDING_SIZE,
+    write_file,
     zipped,
     zipped_json,
 )
@@ -378,7 +379,7 @@ flipped_data = with_file(SHARD, flipped)
 
 def of_another_model(folder):
     shutil.copy(SAVED / "unilm-pool.weights.h5", folder)
-    (folder / "bert_config.json").write_text(json.dumps(CONFIG))
+    write_file(folder / "bert_config.json", CONFIG)
     return folder / "unilm-pool.weights.h5"
 
 

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from common import run_main
 
 from roformer_keras.server import protection
 from roformer_keras.server.options import ServerOptions
@@ -50,16 +49,13 @@ def test_names_by_which_a_server_is_called(host, address, allowed, taken, refuse
 
 
 @pytest.mark.parametrize("flags", [["--api-key", ""], []])
-def test_an_empty_key_opens_no_server(flags, monkeypatch, capsys):
+def test_an_empty_key_opens_no_server(flags, monkeypatch, refused):
     monkeypatch.setenv("ROFORMER_KERAS_API_KEY", "")
-    code, _, error = run_main("serve", *flags, capsys=capsys)
-    assert code == 2
-    assert "ROFORMER_KERAS_API_KEY must not be empty" in error
+    assert "ROFORMER_KERAS_API_KEY must not be empty" in refused("serve", *flags)
 
 
-def test_more_texts_than_any_request_may_have_are_refused(capsys):
-    code, _, error = run_main("serve", "--max-texts", "2049", capsys=capsys)
-    assert code == 2
+def test_more_texts_than_any_request_may_have_are_refused(refused):
+    error = refused("serve", "--max-texts", "2049")
     assert "must be an integer from 1 to 2048, got 2049" in error
 
 

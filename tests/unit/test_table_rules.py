@@ -6,7 +6,7 @@ import openpyxl
 import pandas
 import pyarrow
 import pytest
-from table_files import CELLS, KEYED, TEXT, write, write_table
+from table_files import CELLS, KEYED, TEXT, write_columns, write_rows
 
 from roformer_keras.base.errors import ConfigurationError, SourceError
 from roformer_keras.tables.files import FORMATS, read_records, read_table
@@ -28,7 +28,7 @@ def test_a_header_of_own_names_is_asked_about(kind, tmp_path):
         for classes in ("10", "好坏"):
             labels = [classes[0] if label == "1" else classes[1] for _, label in ROWS]
             rows = [[text, y] for (text, _), y in zip(ROWS, labels, strict=True)]
-            path = write(tmp_path, kind, [names, *rows])
+            path = write_rows(tmp_path, kind, [names, *rows])
             unit = "row" if kind == "xlsx" else "line"
             with pytest.raises(SourceError, match=f"{unit} 1 of .* a header") as error:
                 read_table(path, 1)
@@ -59,10 +59,10 @@ def test_a_header_of_own_names_is_asked_about(kind, tmp_path):
 )
 def test_first_rows_that_are_no_header(kind, labels, tmp_path):
     rows = [[text, label] for (text,), label in zip(TEXTS, labels, strict=True)]
-    assert read_table(write(tmp_path, kind, rows), 1).labels == list(labels)
+    assert read_table(write_rows(tmp_path, kind, rows), 1).labels == list(labels)
     # What is a sentence, or long, is no name of a column.
     for text in ("很好。", "好" * 41):
-        path = write(tmp_path, kind, [[text, "中"], *ROWS])
+        path = write_rows(tmp_path, kind, [[text, "中"], *ROWS])
         assert read_table(path, 1).labels == ["中", *"1010"]
 
 
@@ -71,7 +71,7 @@ def test_first_rows_that_are_no_header(kind, labels, tmp_path):
 def test_rows_have_as_many_cells_as_the_header_or_most(kind, header, tmp_path):
     bad = [["味道不错", "下次再来", "好"], ["只有一格"]]
     rows = [["今天", "好"], *bad, ["明天", "坏"], ["后天", "好"], ["大后天", "坏"]]
-    path = write(tmp_path, kind, [*([header] if header else []), *rows])
+    path = write_rows(tmp_path, kind, [*([header] if header else []), *rows])
     fields, first = tuple(header or ()), 2 if header else 1
     with pytest.raises(SourceError, match=f"line {first + 1} of .*2 columns, got 3"):
         read_table(path, 1, fields)
@@ -86,7 +86,7 @@ def test_rows_have_as_many_cells_as_the_header_or_most(kind, header, tmp_path):
 
 
 def test_a_label_that_is_known_is_no_header(tmp_path):
-    path = write(tmp_path, "csv", [["好", "正"], ["坏", "负"], ["一般", "中"]])
+    path = write_rows(tmp_path, "csv", [["好", "正"], ["坏", "负"], ["一般", "中"]])
     with pytest.raises(SourceError, match="seems to be a header"):
         read_table(path, 1, classes=["负", "中"])
     assert len(read_table(path, 1, classes=["正"]).texts) == 3
@@ -95,7 +95,7 @@ def test_a_label_that_is_known_is_no_header(tmp_path):
 def test_a_row_that_repeats_the_header_is_none(tmp_path):
     names = ["text", "label"]
     for kind in CELLS:
-        path = write(tmp_path, kind, [names, *ROWS, names, *ROWS])
+        path = write_rows(tmp_path, kind, [names, *ROWS, names, *ROWS])
         with pytest.raises(SourceError, match=r"6 of .* repeats the header"):
             read_table(path, 1)
         read_table(path, 1, skipped=(skipped := []))
@@ -123,7 +123,7 @@ def test_quotes_of_tsv(tmp_path):
 def test_names_that_come_twice_are_refused(kind, tmp_path):
     for names in (["text", "label", "text"], ["text", "label", "x", "x"]):
         rows = [[f"{name}{n}" for name in names] for n in range(3)]
-        path = write(tmp_path, kind, [names, *rows])
+        path = write_rows(tmp_path, kind, [names, *rows])
         for fields in ((), ("text", "label")):
             with pytest.raises(SourceError, match=r"once|twice"):
                 read_table(path, 1, fields)
@@ -151,7 +151,7 @@ def test_encodings(kind, tmp_path):
             path.write_bytes(text.encode(encoding))
             expected = [("繁體，好",)]
         else:
-            path = write(tmp_path, kind, known, encoding)
+            path = write_rows(tmp_path, kind, known, encoding)
             expected = [(text,) for text, _ in known[1:]]
         names = ["gbk", "gb18030", "big5", "utf-16"]
         for name in [encoding] * (encoding in names) + others:
@@ -176,7 +176,7 @@ def test_encodings(kind, tmp_path):
 def test_a_label_is_the_same_class_in_every_container(values, names, kind, tmp_path):
     rows = [["text", "label"], *map(list, zip("甲乙丙", values, strict=True))]
     for container in (*CELLS, *KEYED):
-        labels = read_table(write(tmp_path, container, rows), 1).labels
+        labels = read_table(write_rows(tmp_path, container, rows), 1).labels
         assert [parse_name(label) for label in labels] == names, container
         expected_kind = kind if container in KEYED else str
         assert label_kind(labels) is expected_kind
@@ -243,7 +243,7 @@ SPANS = [(5, 7, "LOC")]
     ],
 )
 def test_tags_and_spans_of_every_container(kind, text, label, tmp_path):
-    path = write(tmp_path, kind, [["tokens", "entities"], [text, label]])
+    path = write_rows(tmp_path, kind, [["tokens", "entities"], [text, label]])
     table = read_table(path, 1, ("tokens", "entities"), has_tokens=True)
     assert table.texts == [("她在New北京",)]
     assert as_spans(table.labels[0], table.texts[0][0], None, NAMES) == SPANS
@@ -260,7 +260,7 @@ def test_numbers_of_tags_have_the_names_that_datasets_stores(kind, tmp_path):
         table = pyarrow.table(columns).replace_schema_metadata(
             {"huggingface": json.dumps(stored)}
         )
-        path = write_table(tmp_path, kind, table)
+        path = write_columns(tmp_path, kind, table)
         for names in ((), NAMES):
             examples = read_table(path, 1, ("x", "tags"), has_tokens=True)
             assert as_spans(examples.labels[0], "她在New北京", None, names) == SPANS

@@ -9,6 +9,7 @@ import unicodedata
 
 import numpy as np
 import pytest
+from common import read_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,7 @@ from roformer_keras.text.truncation import join
 from tools.reference.tokenizer import answer_questions
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "tokenizer"
-GOLDEN = json.loads((DATA / "golden.json").read_text(encoding="utf-8"))
+GOLDEN = read_json(DATA / "golden.json")
 LEVELS = ("character", "word")
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TOKENIZERS = {level: RoFormerTokenizer(DATA / f"{level}_vocab.txt") for level in LEVELS}

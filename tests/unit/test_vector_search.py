@@ -1,11 +1,11 @@
 """Nearest vectors, duplicates, indexes and ranks, without a model."""
 
 import hashlib
-import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from common import change_json, read_json, write_file
 
 from roformer_keras.base.errors import CheckpointError, ConfigurationError, SourceError
 from roformer_keras.search import neighbours
@@ -164,25 +164,21 @@ def test_queries_are_cut_where_the_texts_were(tmp_path):
     for length, is_cut in ((2, True), (4, False), (None, False)):
         folder = tmp_path / f"{length}.index"
         build_index(folder, texts, model, max_length=length)
-        record = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+        record = read_json(folder / "index.json")
         assert record["max_length"] == length
         best, other, _ = VectorIndex(folder, model).search("今天天气", 3)
         assert best.score == pytest.approx(1, abs=1e-6)
         assert (other.score == pytest.approx(1, abs=1e-6)) == is_cut
     # Indexes that are older say nothing of it.
     content = {name: record[name] for name in ("source", "count", "probes")}
-    (folder / "index.json").write_text(json.dumps(content), encoding="utf-8")
+    write_file(folder / "index.json", content)
     assert VectorIndex(folder, model).search("今天天气", 1)[0].number == 0
     with pytest.raises(ConfigurationError, match="max_length must be an integer"):
         build_index(tmp_path / "x", texts, model, max_length=0)
 
 
 def _of_record(**changes):
-    def change(folder):
-        path = folder / "index.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-    return change
+    return lambda folder: change_json(folder / "index.json", **changes)
 
 
 def _array(array):

@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import pytest
 from common import CHARACTER, ROOT, SIM
-from common import run_main as run
 from sources import unpacked
 
 from roformer_keras import FinetuningSettings, RoFormerTokenizer
@@ -62,10 +61,8 @@ def test_a_vocabulary_with_crlf(tmp_path):
         r"\\server\share\roformer.zip",
     ],
 )
-def test_paths_of_windows_are_no_names_of_the_catalogue(path, capsys):
-    code, _, err = run("inspect", path, capsys=capsys)
-    assert code == 2
-    assert "no file or folder" in err
+def test_paths_of_windows_are_no_names_of_the_catalogue(path, refused):
+    assert "no file or folder" in refused("inspect", path)
 
 
 def test_a_console_that_is_not_utf_8():
