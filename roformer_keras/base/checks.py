@@ -13,7 +13,6 @@ Training(dropout=2)
 import dataclasses
 import difflib
 import functools
-import inspect
 import json
 import math
 import operator
@@ -26,7 +25,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Self,
+    TypeAlias,
+    TypeGuard,
+    TypeVar,
+)
 
 from roformer_keras.base.errors import (
     ConfigurationError,
@@ -35,19 +42,24 @@ from roformer_keras.base.errors import (
     errors_at,
 )
 from roformer_keras.base.other_names import NAMES, explain_withdrawn
+from roformer_keras.base.types import Unchecked
 
-_Function = TypeVar("_Function", bound=Callable)
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Value = TypeVar("_Value")
+_Dataclass = TypeVar("_Dataclass", bound="DataclassInstance")
 
 # === Arguments ===
 
 
-def is_integer(value) -> bool:
+def is_integer(value: Unchecked) -> TypeGuard[int]:
     """True if it is an integer of any library; True and False are not."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def check_integer(
-    name: str, value, minimum: int | None = None, maximum: int | None = None
+    name: str, value: Unchecked, minimum: int | None = None, maximum: int | None = None
 ) -> None:
     """Raises ConfigurationError unless it is an integer from minimum to maximum."""
     if (
@@ -60,7 +72,12 @@ def check_integer(
 
 
 def check_number(
-    name: str, value, minimum=None, maximum=None, above=None, below=None
+    name: str,
+    value: Unchecked,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
 ) -> None:
     """Raises ConfigurationError unless it is a finite number within the bounds.
 
@@ -82,13 +99,13 @@ def check_number(
         raise ConfigurationError(f"{name} must be a {kind}{bounds}, got {value!r}")
 
 
-def check_flag(name: str, value) -> None:
+def check_flag(name: str, value: Unchecked) -> None:
     """Raises ConfigurationError unless it is True or False."""
     if not isinstance(value, bool):
         raise ConfigurationError(f"{name} must be True or False, got {value!r}")
 
 
-def check_choice(name: str, value, choices: Iterable[str | None]) -> None:
+def check_choice(name: str, value: Unchecked, choices: Iterable[str | None]) -> None:
     """Raises ConfigurationError unless it is one of the choices."""
     choices = tuple(choices)
     # An array is compared by element.
@@ -100,13 +117,13 @@ def check_choice(name: str, value, choices: Iterable[str | None]) -> None:
         )
 
 
-def check_path(name: str, value) -> None:
+def check_path(name: str, value: Unchecked) -> None:
     """Raises ConfigurationError unless it is a str or a path."""
     if not isinstance(value, str | os.PathLike):
         raise ConfigurationError(f"{name} must be a path or a name, got {value!r:.80}")
 
 
-def check_iterable(name: str, value, description: str) -> None:
+def check_iterable(name: str, value: Unchecked, description: str) -> None:
     """Raises ConfigurationError unless it is an iterable, and no str, dict or table.
 
     Args:
@@ -124,7 +141,7 @@ def check_iterable(name: str, value, description: str) -> None:
         )
 
 
-def as_names(name: str, value) -> tuple[str, ...]:
+def as_names(name: str, value: str | Iterable[str]) -> tuple[str, ...]:
     """A str or an iterable of them as a tuple; ConfigurationError for others."""
     if isinstance(value, str):
         return (value,)
@@ -135,7 +152,9 @@ def as_names(name: str, value) -> tuple[str, ...]:
     return names
 
 
-def check_instance(name: str, value, kind: type, hint: str | None = None) -> None:
+def check_instance(
+    name: str, value: Unchecked, kind: type, hint: str | None = None
+) -> None:
     """Raises ConfigurationError unless it is an instance of the class."""
     if not isinstance(value, kind):
         raise ConfigurationError(
@@ -174,57 +193,7 @@ def check_names(
     )
 
 
-def explains_arguments(function: _Function) -> _Function:
-    """Makes a method explain arguments that it does not know, as `check_names` does."""
-    known = [name for name in inspect.signature(function).parameters if name != "self"]
-
-    @functools.wraps(function)
-    def explained(*args: Any, **kwargs: Any) -> Any:
-        # Texts are tokenized one by one, and a check of each takes too long.
-        try:
-            return function(*args, **kwargs)
-        except TypeError as error:
-            wrong = error
-        check_names(function.__qualname__, "argument", kwargs, known)
-        raise wrong
-
-    return explained  # type: ignore[return-value]
-
-
-def takes_other_names(encode: _Function) -> _Function:
-    """Makes an `encode` take the arguments of sentence-transformers.
-
-    `show_progress_bar` and `normalize_embeddings` are translated. `batch_size` and
-    `convert_to_numpy=True` change no vector, and are passed over where the function
-    has no such argument.
-
-    Raises:
-        ConfigurationError: of the new function, for an argument that it does not know.
-    """
-    parameters = inspect.signature(encode).parameters
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
-
-    @functools.wraps(encode)
-    def translate(*args: Any, **kwargs: Any) -> Any:
-        if "show_progress_bar" in kwargs:
-            shown = kwargs.pop("show_progress_bar")
-            kwargs.setdefault("verbose", "auto" if shown is None else int(bool(shown)))
-        if "normalize_embeddings" in kwargs and "normalize" in parameters:
-            kwargs.setdefault("normalize", bool(kwargs.pop("normalize_embeddings")))
-        # Vectors of RoFormer-Sim are always of length 1.
-        for name, taken in (("convert_to_numpy", True), ("normalize_embeddings", True)):
-            if kwargs.get(name) is taken:
-                del kwargs[name]
-        if not takes_any:
-            kwargs.pop("batch_size", None)
-            known = [name for name in parameters if name != "self"]
-            check_names(encode.__name__, "argument", kwargs, known)
-        return encode(*args, **kwargs)
-
-    return translate  # type: ignore[return-value]
-
-
-def _is_finite(value):
+def _is_finite(value: Unchecked) -> TypeGuard[float]:
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
     try:
@@ -233,7 +202,12 @@ def _is_finite(value):
         return False
 
 
-def _bounds(minimum, maximum, above=None, below=None):
+def _bounds(
+    minimum: float | None,
+    maximum: float | None,
+    above: float | None = None,
+    below: float | None = None,
+) -> str:
     """The allowed range, in words or as an interval."""
     low = minimum if above is None else above
     high = maximum if below is None else below
@@ -251,6 +225,11 @@ def _bounds(minimum, maximum, above=None, below=None):
 
 # === Fields of settings ===
 
+# The type of a field, such as `int | None`.
+_Annotation: TypeAlias = type | Any
+# The default of a field that has none.
+_REQUIRED: Any = MISSING
+
 
 class Only:
     """The settings with which a field counts; with others it must have its default.
@@ -264,7 +243,7 @@ class Only:
     def __init__(self, words: str, holds: Callable[..., bool], *others: str):
         self.words, self.holds, self.others = words, holds, others
 
-    def check(self, settings: Any, name: str, value: Any) -> None:
+    def check(self, settings: "Settings", name: str, value: Unchecked) -> None:
         """Raises ConfigurationError if a field does not count in settings."""
         others = {other: operator.attrgetter(other)(settings) for other in self.others}
         if not self.holds(*others.values()):
@@ -277,74 +256,84 @@ class Only:
 
 
 def integer(
-    default=MISSING,
+    default: _Value = _REQUIRED,
     *,
     minimum: int | None = None,
     maximum: int | None = None,
     only: Only | None = None,
-):
+) -> _Value:
     """A field that `check_integer` checks."""
     return _field(default, check_integer, only, minimum=minimum, maximum=maximum)
 
 
 def number(
-    default=MISSING,
+    default: _Value = _REQUIRED,
     *,
-    minimum=None,
-    maximum=None,
-    above=None,
-    below=None,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
     only: Only | None = None,
-):
+) -> _Value:
     """A field that `check_number` checks."""
     bounds = {"minimum": minimum, "maximum": maximum, "above": above, "below": below}
     return _field(default, check_number, only, **bounds)
 
 
-def choice(default=MISSING, *, choices: Iterable[str | None], only: Only | None = None):
+def choice(
+    default: _Value = _REQUIRED,
+    *,
+    choices: Iterable[str | None],
+    only: Only | None = None,
+) -> _Value:
     """A field that `check_choice` checks."""
     return _field(default, check_choice, only, choices=tuple(choices))
 
 
-def option(default, only: Only):
+def option(default: _Value, only: Only) -> _Value:
     """A field of the type that it declares."""
     return dataclasses.field(default=default, metadata={"only": only})
 
 
-def columns(default=MISSING, *, only: Only | None = None):
+def columns(default: _Value = _REQUIRED, *, only: Only | None = None) -> _Value:
     """A field of names of columns, or of one; numbers of columns become names."""
     metadata = {"convert": _column_names, "only": only}
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def file_paths(default=MISSING):
+def file_paths(default: _Value = _REQUIRED) -> _Value:
     """A field of paths, or of one. In a TOML file they start at its folder."""
     return dataclasses.field(default=default, metadata={"path": _beside})
 
 
-def source_path(default=MISSING):
+def source_path(default: _Value = _REQUIRED) -> _Value:
     """A field of a path or a name: in a TOML file a path, if something is there."""
     return dataclasses.field(default=default, metadata={"path": _existing_beside})
 
 
-def _field(default, check: Callable, only: Only | None, **rule):
+def _field(
+    default: _Value,
+    check: Callable[..., None],
+    only: Only | None,
+    **rule: float | tuple[str | None, ...] | None,
+) -> _Value:
     metadata = {"check": functools.partial(check, **rule), "only": only, **rule}
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def _column_names(value):
+def _column_names(value: Unchecked) -> Unchecked:
     if isinstance(value, list | tuple):
         return tuple(map(_column_names, value))
     return str(value) if is_integer(value) else value
 
 
-def _beside(folder, value):
+def _beside(folder: Path, value: Unchecked) -> Unchecked:
     if isinstance(value, list | tuple):
         return [_beside(folder, one) for one in value]
     return str(folder / value) if isinstance(value, str) else value
 
 
-def _existing_beside(folder, value):
+def _existing_beside(folder: Path, value: Unchecked) -> Unchecked:
     path = _beside(folder, value)
     return path if isinstance(path, str) and os.path.exists(path) else value
 
@@ -352,7 +341,10 @@ def _existing_beside(folder, value):
 class Settings:
     """Base of dataclasses whose fields are checked, and which are read from files."""
 
-    def __post_init__(self):
+    # Subclasses are dataclasses.
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+    def __post_init__(self) -> None:
         check_fields(self)
         self._check_together()
         for field in dataclasses.fields(self):
@@ -360,7 +352,7 @@ class Settings:
             if only and value != field.default:
                 only.check(self, field.name, value)
 
-    def _check_together(self):
+    def _check_together(self) -> None:
         """Raises ConfigurationError if fields contradict each other."""
 
     def replace(self, **changes: Any) -> Self:
@@ -374,16 +366,15 @@ class Settings:
         """
         return type(self).from_dict({**self.to_dict(), **changes})
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, from which `from_dict` builds the same settings."""
-        # Subclasses are dataclasses.
-        return dataclasses.asdict(self)  # type: ignore[call-overload]
+        return dataclasses.asdict(self)
 
     def __str__(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     @classmethod
-    def from_dict(cls, fields: Mapping) -> Self:
+    def from_dict(cls, fields: Mapping[str, Unchecked]) -> Self:
         """Builds from the result of `to_dict`, or from nested plain types.
 
         Args:
@@ -395,7 +386,7 @@ class Settings:
         return from_fields(cls, fields, cls.__name__)
 
     @classmethod
-    def from_toml(cls, path: str | os.PathLike) -> Self:
+    def from_toml(cls, path: str | os.PathLike[str]) -> Self:
         """Builds from a TOML file, whose relative paths start at its folder.
 
         Raises:
@@ -406,7 +397,7 @@ class Settings:
             return cls.from_dict(content)
 
 
-def check_fields(settings) -> None:
+def check_fields(settings: "DataclassInstance") -> None:
     """Checks a dataclass by the types and the rules of its fields.
 
     Values are converted to the type of their field: lists to tuples, integers to
@@ -430,7 +421,9 @@ def check_fields(settings) -> None:
         object.__setattr__(settings, name, converted)
 
 
-def from_fields(cls, mapping: Mapping, name: str):
+def from_fields(
+    cls: type[_Dataclass], mapping: Mapping[str, Any], name: str
+) -> _Dataclass:
     """Builds a dataclass from a dictionary of its fields, which errors call `name`.
 
     Raises:
@@ -451,11 +444,11 @@ def from_fields(cls, mapping: Mapping, name: str):
     return cls(**mapping)
 
 
-def _is_optional(kind):
+def _is_optional(kind: _Annotation) -> bool:
     return types.NoneType in typing.get_args(kind)
 
 
-def _convert(name, value, kind):
+def _convert(name: str, value: Unchecked, kind: _Annotation) -> Unchecked:
     """The value as its type holds it; MISSING if it is of another type."""
     if isinstance(kind, types.UnionType):
         converted = (_convert(name, value, one) for one in typing.get_args(kind))
@@ -483,7 +476,7 @@ _NOUNS = {int: "integer", float: "finite number", str: "string", Mapping: "table
 _PHRASES = {bool: "True or False", types.NoneType: "None"}
 
 
-def _describe(kind, plural=False):
+def _describe(kind: _Annotation, plural: bool = False) -> str:
     arguments = typing.get_args(kind)
     if isinstance(kind, types.UnionType):
         return " or ".join(map(_describe, arguments))
@@ -499,7 +492,7 @@ def _describe(kind, plural=False):
     return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
 
 
-def check_file(path: str | os.PathLike, hint: str | None = None) -> None:
+def check_file(path: str | os.PathLike[str], hint: str | None = None) -> None:
     """Raises SourceError for a folder, and for a pipe or a device, which may never end.
 
     A pipe below /dev or /proc, such as a shell's `<(...)`, has a writer and passes; so
@@ -519,7 +512,7 @@ def check_file(path: str | os.PathLike, hint: str | None = None) -> None:
 # === TOML ===
 
 
-def read_toml(path: str | os.PathLike) -> dict:
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The content of a TOML file.
 
     Raises:
@@ -544,7 +537,7 @@ def read_toml(path: str | os.PathLike) -> dict:
     return content
 
 
-def read_fields(cls, path: str | os.PathLike) -> dict:
+def read_fields(cls: type, path: str | os.PathLike[str]) -> dict[str, Any]:
     """The fields of a dataclass in a TOML file, of which only tables are checked.
 
     Relative paths of its `file_paths` and `source_path` start at the folder of the
@@ -559,7 +552,9 @@ def read_fields(cls, path: str | os.PathLike) -> dict:
         return _with_paths(cls, content, Path(path).parent)
 
 
-def _with_paths(cls, content, folder):
+def _with_paths(
+    cls: _Annotation, content: Mapping[str, Any], folder: Path
+) -> dict[str, Any]:
     content = dict(content)
     for field in dataclasses.fields(cls):
         if field.name not in content:

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import keras
 import numpy as np
@@ -10,7 +10,9 @@ import numpy as np
 from roformer_keras.base import quirks
 from roformer_keras.base.errors import BackendError
 from roformer_keras.base.processes import refuse_forked_process
-from roformer_keras.base.types import Shape
+from roformer_keras.base.types import Shape, TensorLike, Unchecked
+
+_Function: TypeAlias = Callable[..., TensorLike]
 
 
 class Compiled:
@@ -22,7 +24,7 @@ class Compiled:
 
     def __init__(
         self,
-        function: Callable,
+        function: _Function,
         weights: Sequence[keras.Variable],
         any_shape: bool,
         xla: bool = True,
@@ -46,18 +48,18 @@ class Compiled:
             )
         self._call = make[backend](self, function)
 
-    def __call__(self, *arguments):
+    def __call__(self, *arguments: TensorLike) -> TensorLike:
         refuse_forked_process()
         self.is_used = True
         return self._call(*arguments)
 
 
-def _in_tensorflow(compiled, function):
+def _in_tensorflow(compiled: Compiled, function: _Function) -> _Function:
     import tensorflow as tf
 
-    graphs = {}
+    graphs: dict[str, _Function] = {}
 
-    def call(*arguments):
+    def call(*arguments: TensorLike) -> TensorLike:
         if compiled._any_shape:
             specs = general_specs(arguments, compiled._sizes)
         else:
@@ -73,7 +75,7 @@ def _in_tensorflow(compiled, function):
             ).get_concrete_function()
         return graphs[key](*arguments)
 
-    def spec(array):
+    def spec(array: TensorLike) -> TensorLike:
         return tf.TensorSpec(array.shape, array.dtype)
 
     return call
@@ -86,7 +88,7 @@ def general_specs(arguments: Any, sizes: Sequence[Shape] = ()) -> Any:
     flat = keras.tree.flatten(arguments)
     known = list(sizes) if len(sizes) == len(flat) else [()] * len(flat)
 
-    def spec(tensor, shape):
+    def spec(tensor: TensorLike, shape: Shape) -> TensorLike:
         if not hasattr(tensor, "shape"):
             return tensor
         free = [None] * len(tensor.shape)
@@ -100,26 +102,26 @@ def general_specs(arguments: Any, sizes: Sequence[Shape] = ()) -> Any:
     return keras.tree.pack_sequence_as(arguments, specs)
 
 
-def _in_jax(compiled, function):
+def _in_jax(compiled: Compiled, function: _Function) -> _Function:
     import jax
 
     @jax.jit
-    def stateless(values, *arguments):
+    def stateless(values: list[TensorLike], *arguments: TensorLike) -> TensorLike:
         # As arguments, weights are not copied into the program.
         pairs = zip(compiled._weights, values, strict=True)
         with keras.StatelessScope(state_mapping=pairs):
             return function(*arguments)
 
-    def call(*arguments):
+    def call(*arguments: TensorLike) -> TensorLike:
         return stateless([weight.value for weight in compiled._weights], *arguments)
 
     return call
 
 
-def _in_torch(compiled, function):
+def _in_torch(compiled: Compiled, function: _Function) -> _Function:
     import torch
 
-    def call(*arguments):
+    def call(*arguments: TensorLike) -> TensorLike:
         # PyTorch computes nothing from a NumPy array and a tensor.
         arguments = keras.tree.map_structure(keras.ops.convert_to_tensor, arguments)
         with torch.no_grad():
@@ -154,7 +156,11 @@ class WeightValues:
         return values
 
 
-def _reader_of(weights):
+# Values of weights, and a mark of each.
+_Reading: TypeAlias = tuple[list[TensorLike], list[Unchecked]]
+
+
+def _reader_of(weights: Sequence[keras.Variable]) -> Callable[[], _Reading]:
     """A function that gives the values, and a mark of each that a change changes."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -169,19 +175,19 @@ def _reader_of(weights):
             autograph=False,
         ).get_concrete_function()
 
-        def read():
+        def read() -> _Reading:
             held = [np.asarray(value) for value in values()]
             return held, [array.ctypes.data for array in held]
 
     elif backend == "torch":
 
-        def read():
+        def read() -> _Reading:
             held = [weight.value.detach() for weight in weights]
             return held, [quirks.torch_version(value) for value in held]
 
     else:
 
-        def read():
+        def read() -> _Reading:
             held = [weight.value for weight in weights]
             return held, [id(value) for value in held]
 

@@ -13,6 +13,7 @@ from roformer_keras.base.checks import (
     number,
 )
 from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.types import Unchecked
 
 MODEL_TYPES = ("roformer", "roformer_v2")
 ATTENTION_PATTERNS = ("bidirectional", "causal", "unilm")
@@ -173,7 +174,7 @@ class RoFormerConfig(Settings):
     layer_norm_cond_hidden_size: int | None = integer(None, minimum=1)
     layer_norm_cond_hidden_activation: str = "linear"
 
-    def _check_together(self):
+    def _check_together(self) -> None:
         _check_activation("activation", self.activation)
         if self.pooler_activation is not None:
             _check_activation("pooler_activation", self.pooler_activation)
@@ -205,7 +206,7 @@ class RoFormerConfig(Settings):
                 f"roformer_v2 has no {name}, got {getattr(self, name)!r}",
             )
 
-    def _check_attention(self):
+    def _check_attention(self) -> None:
         kind, features = self.attention_type, self.performer_features
         for name, value in (
             ("attention", "unilm"),
@@ -272,7 +273,10 @@ class RoFormerConfig(Settings):
 
     @classmethod
     def from_bert_config(
-        cls, bert_config: Mapping, model_type: str = "roformer", **changes: Any
+        cls,
+        bert_config: Mapping[str, Any],
+        model_type: str = "roformer",
+        **changes: Any,
     ) -> Self:
         """Builds from the content of a `bert_config.json`.
 
@@ -306,7 +310,7 @@ class RoFormerConfig(Settings):
                 fields[ours] = bert_config[theirs]
         return cls.from_dict({**fields, **changes})
 
-    def to_bert_config(self) -> dict:
+    def to_bert_config(self) -> dict[str, Any]:
         """The `bert_config.json` from which bert4keras builds the same encoder.
 
         Raises:
@@ -330,7 +334,7 @@ class RoFormerConfig(Settings):
         }
 
 
-def _check_activation(name, value):
+def _check_activation(name: str, value: Unchecked) -> None:
     refuse(
         value not in ACTIVATIONS,
         f"{name} must be the name of a Keras activation, got {value!r}",
@@ -338,11 +342,14 @@ def _check_activation(name, value):
 
 
 # A configuration, the content of a `bert_config.json`, or its path.
-ConfigSource: TypeAlias = RoFormerConfig | Mapping[str, Any] | str | os.PathLike
+ConfigSource: TypeAlias = RoFormerConfig | Mapping[str, Any] | str | os.PathLike[str]
 
 
 def config_for_model(
-    model: str, config: RoFormerConfig, stored_as: str | None = None, **changes
+    model: str,
+    config: RoFormerConfig,
+    stored_as: str | None = None,
+    **changes: Unchecked,
 ) -> RoFormerConfig:
     """The configuration with which a model class loads stored weights.
 
@@ -372,7 +379,9 @@ def config_for_model(
     return config.replace(**{**fields, **changes})
 
 
-def config_from(config, fields):
+def config_from(
+    config: RoFormerConfig | None, fields: Mapping[str, Unchecked]
+) -> RoFormerConfig:
     """The configuration that a model is given, whole or by its fields.
 
     Args:

@@ -55,7 +55,7 @@ class Hint(str):
         hint._parts = template, values
         return hint
 
-    def __getnewargs_ex__(self):
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
         template, values = self._parts
         return (template,), values
 
@@ -75,16 +75,16 @@ def _python_argument(name: str, value: Any) -> str:
     return f"{name}=" if value is None else f"{name}={value!r}"
 
 
-def _fill(template, values, show):
-    parts = []
+def _fill(
+    template: str, values: dict[str, Any], show: Callable[[str, Any], str | None]
+) -> str | None:
+    parts: list[str | None] = []
     for text, name, constant, _ in Formatter().parse(template):
         parts.append(text)
         if name:
             value = ast.literal_eval(constant) if constant else values.get(name)
             parts.append(show(name, value))
-    if None in parts:
-        return None
-    return "".join(parts)
+    return None if None in parts else "".join(filter(None, parts))
 
 
 class RoFormerError(Exception):
@@ -269,7 +269,7 @@ class ProcessError(RoFormerError, RuntimeError):
 _MAX_NAMES, _MAX_NAME = 30, 60
 
 
-def name_list(names: Iterable) -> str:
+def name_list(names: Iterable[object]) -> str:
     """Names as errors show them: in quotes, the first of many, and "none" if none.
 
     Args:
@@ -308,7 +308,7 @@ def printable(text: str) -> str:
 
 
 @contextmanager
-def errors_at(place) -> Iterator[None]:
+def errors_at(place: object) -> Iterator[None]:
     """Puts a place, such as a file, before the configuration errors of a block.
 
     Args:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import lazy_loader
 
@@ -22,6 +22,7 @@ from roformer_keras.base import quirks
 from roformer_keras.base.errors import BackendError
 from roformer_keras.base.extras import is_installed, is_optional, missing_extra
 from roformer_keras.base.other_names import explain_name, explain_withdrawn
+from roformer_keras.base.types import Unchecked
 
 # In the order of preference, where the user has chosen none.
 BACKENDS = ("tensorflow", "jax", "torch")
@@ -37,13 +38,19 @@ _REMARK = re.compile(
 UNUSED_BY_COMMANDS = ("jax", "matplotlib", "pandas", "sklearn")
 
 
+# `__getattr__`, `__dir__` and `__all__` of a module.
+_LazyNames: TypeAlias = tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
+
+
 class _Finder:
     """A finder of modules that acts at the first import of Keras, and finds nothing."""
 
     def __init__(self, hidden: Iterable[str]):
         self._hidden = tuple(hidden)
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(
+        self, name: str, path: Unchecked = None, target: Unchecked = None
+    ) -> None:
         if name == "keras":
             sys.meta_path.remove(self)
             try:
@@ -83,7 +90,7 @@ def name_error(module: str, name: str, known: Iterable[str]) -> Exception:
     return AttributeError(message, name=name)
 
 
-def lazy_names(package: str, file: str) -> tuple[Callable, Callable, list[str]]:
+def lazy_names(package: str, file: str) -> _LazyNames:
     """`__getattr__`, `__dir__` and `__all__` of a package with a stub.
 
     Names are imported when they are first used, see `starting`. One that needs a
@@ -152,14 +159,14 @@ def choose_backend() -> str:
     return name
 
 
-def _import_tensorflow():
+def _import_tensorflow() -> None:
     """Without its remarks, unless the user has asked for them."""
     if os.environ.setdefault(_LOG_LEVEL, "3") != "0":
         with _without_remarks():
             importlib.import_module("tensorflow")
 
 
-def _configured():
+def _configured() -> str:
     """The backend of Keras's configuration file, or Keras's default."""
     folder = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
     try:
@@ -171,10 +178,11 @@ def _configured():
 
 
 @contextlib.contextmanager
-def _hidden(names) -> Iterator[None]:
+def _hidden(names: Iterable[str]) -> Iterator[None]:
     """As if packages were not installed; those that are imported already stay."""
     names = [name for name in names if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(names))
+    # An import of a name whose module is None fails.
+    sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from roformer_keras.base.errors import BackendError
 
@@ -53,7 +54,7 @@ def has_amx() -> bool:
 @contextmanager
 def restored_handlers(
     signals: Sequence[int] = (signal.SIGINT, signal.SIGTERM),
-) -> Iterator[dict]:
+) -> Iterator[dict[int, Any]]:
     """Restores the handlers of signals at the end; yields them by signal.
 
     Only the main thread may set handlers: in another one there are none.

@@ -1,5 +1,7 @@
 """The progress bar of every function that takes `verbose`."""
 
+from typing import Any
+
 from tqdm import tqdm
 
 _DELAY = 1.0
@@ -7,7 +9,7 @@ _DELAY = 1.0
 _FEW = 2
 
 
-def progress_bar(verbose: int | str, **options) -> tqdm:
+def progress_bar(verbose: int | str, **options: Any) -> "tqdm[Any]":
     """A progress bar on standard error."""
     if verbose == "auto":
         if options.get("total") is not None and options["total"] <= _FEW:

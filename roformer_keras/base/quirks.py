@@ -12,13 +12,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-# A mixin calls what an optimizer of Keras has.
-if TYPE_CHECKING:
-    from keras.optimizers import Optimizer as _Optimizer
-else:
-    _Optimizer = object
+from roformer_keras.base.types import TensorLike, Unchecked
+
+# A mixin calls methods of the class of Keras that it is mixed with.
+_KerasClass: Any = object
 
 # === Python ===
 
@@ -63,7 +62,7 @@ def graph_classes() -> tuple[type, type]:
     return Functional, Add
 
 
-def run_graph(model: Any, inputs: Any, replace: Callable) -> Any:
+def run_graph(model: Any, inputs: Any, replace: Callable[..., TensorLike]) -> Any:
     """The outputs of a functional model whose layers are replaced by functions.
 
     Keras: `clone_model` replaces layers by layers only.
@@ -90,7 +89,7 @@ def calls_of(layer: Any) -> list[Any]:
 
     Keras 2 has `get_output_at`; Keras 3 has `output` for a layer called once only.
     """
-    return layer._inbound_nodes
+    return list(layer._inbound_nodes)
 
 
 def maker_of(tensor: Any) -> Any:
@@ -176,11 +175,13 @@ def load_state(model: Any, weights: Any) -> None:
     from keras.src.saving import saving_lib
 
     class OpenStore(saving_lib.H5IOStore):
-        def _get_h5_file(self, path_or_io, mode=None):
+        def _get_h5_file(
+            self, path_or_io: Unchecked, mode: str | None = None
+        ) -> Unchecked:
             return weights
 
-    errors: dict = {}
-    failed: set = set()
+    errors: dict[int, Unchecked] = {}
+    failed: set[int] = set()
     saving_lib._load_state(
         model,
         weights_store=OpenStore("model.weights.h5"),
@@ -197,36 +198,38 @@ def load_state(model: Any, weights: Any) -> None:
 # === Keras: optimizers ===
 
 
-class OptimizerSteps(_Optimizer):
+class OptimizerSteps(_KerasClass):
     """A mixin of optimizers that may change how they clip, decay and average.
 
     Keras: `update_step` is public, and these steps before and after it are not. A
     subclass overrides the public methods here; they do what Keras does.
     """
 
-    def clip_gradients(self, grads: list) -> list:
+    def clip_gradients(self, grads: list[TensorLike]) -> list[TensorLike]:
         """The gradients as they are applied."""
-        return super()._clip_gradients(grads)
+        return list(super()._clip_gradients(grads))
 
-    def decay_weights(self, variables: list) -> None:
+    def decay_weights(self, variables: list[TensorLike]) -> None:
         """Moves weights towards 0."""
         super()._apply_weight_decay(variables)
 
-    def move_means(self, variables: list) -> None:
+    def move_means(self, variables: list[TensorLike]) -> None:
         """Moves the running means of weights."""
         super()._update_model_variables_moving_average(variables)
 
     def decays(self, variable: Any) -> bool:
         """True if the weights of a variable decay."""
-        return self._use_weight_decay(variable)
+        return bool(self._use_weight_decay(variable))
 
-    def _clip_gradients(self, grads):
+    def _clip_gradients(self, grads: list[TensorLike]) -> list[TensorLike]:
         return self.clip_gradients(grads)
 
-    def _apply_weight_decay(self, variables):
+    def _apply_weight_decay(self, variables: list[TensorLike]) -> None:
         self.decay_weights(variables)
 
-    def _update_model_variables_moving_average(self, trainable_variables):
+    def _update_model_variables_moving_average(
+        self, trainable_variables: list[TensorLike]
+    ) -> None:
         self.move_means(trainable_variables)
 
 
@@ -247,7 +250,7 @@ def place_of(optimizer: Any, variable: Any) -> int:
 
     Keras: momenta are lists, and nothing public finds those of a variable.
     """
-    return optimizer._get_variable_index(variable)
+    return int(optimizer._get_variable_index(variable))
 
 
 # === Keras: loops ===
@@ -258,7 +261,8 @@ def first_epoch(model: Any) -> int | None:
 
     Keras: the callback sets a private attribute of its model.
     """
-    return model._initial_epoch
+    epoch: int | None = model._initial_epoch
+    return epoch
 
 
 def set_first_epoch(model: Any, epoch: int | None) -> None:
@@ -294,14 +298,16 @@ def data_adapters() -> Any:
     return data_adapters if has_names else None
 
 
-class BuildsWithoutBatch:
+class BuildsWithoutBatch(_KerasClass):
     """A mixin of models that takes no batch of a dataset before the first epoch.
 
     Keras takes one to build a model in a strategy of TensorFlow. Where samples are
     drawn, the first epoch then has another order.
     """
 
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+    def _maybe_symbolic_build(
+        self, iterator: Any = None, data_batch: Any = None
+    ) -> None:
         import keras
 
         dataset = getattr(getattr(iterator, "data_adapter", None), "_dataset", None)
@@ -315,7 +321,7 @@ class BuildsWithoutBatch:
         super()._maybe_symbolic_build(iterator, data_batch)
 
 
-def set_signature(adapter: Any, signature_of: Callable) -> None:
+def set_signature(adapter: Any, signature_of: Callable[..., TensorLike]) -> None:
     """Sets what an adapter of a `PyDataset` or a `DataLoader` expects of batches.
 
     Keras: sizes in which the first two batches agree are fixed for all.
@@ -343,7 +349,9 @@ def empty_adapter(adapter: Any) -> None:
     vars(adapter).clear()
 
 
-def merging(function: Callable) -> dict[str, Callable]:
+def merging(
+    function: Callable[..., TensorLike],
+) -> dict[str, Callable[..., TensorLike]]:
     """The method of a layer that merges its inputs, two at a time.
 
     Keras 3.15: `Multiply`, `Maximum` and `Minimum` replace numbers that a mask hides.
@@ -356,11 +364,11 @@ def merging(function: Callable) -> dict[str, Callable]:
 
 _lock = threading.Lock()
 # Keras's function, once for each `distributing_batches` that lasts.
-_originals: list[Callable] = []
+_originals: list[Callable[..., TensorLike]] = []
 
 
 @contextlib.contextmanager
-def distributing_batches(distribute: Callable) -> Iterator[None]:
+def distributing_batches(distribute: Callable[..., TensorLike]) -> Iterator[None]:
     """While it lasts, Keras on JAX puts batches on devices by another function.
 
     Keras splits each batch as the first one, and JAX refuses the odd last batch of a

@@ -80,12 +80,17 @@ class UpdatesLinear(PiecewiseLinear):
         parts: int. Batches per update.
     """
 
-    def __init__(self, learning_rate, points=(), parts: int = 1):
+    def __init__(
+        self,
+        learning_rate: float,
+        points: Sequence[tuple[int, float]] = (),
+        parts: int = 1,
+    ):
         super().__init__(learning_rate, points)
         self.parts = parts
 
-    def __call__(self, step):
+    def __call__(self, step: TensorLike) -> TensorLike:
         return super().__call__(ops.floor_divide(step, self.parts))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "parts": self.parts}

@@ -6,7 +6,7 @@ by the record.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 # How the vectors of a row's tokens become one.
 Pooling = Literal[
@@ -61,7 +61,7 @@ class Task(NamedTuple):
     pipeline_tag: str | None = None
     has_choices: bool = False
 
-    def objective(self, options: Mapping) -> TaskObjective:
+    def objective(self, options: Mapping[str, Any]) -> TaskObjective:
         """The objective that options name.
 
         Args:

@@ -5,6 +5,9 @@ from typing import Any, Literal, TypeAlias, get_args
 # A tensor of the backend, a symbolic one or an array: Keras has no type for them all.
 TensorLike: TypeAlias = Any
 
+# An argument as a user gives it, before it is checked.
+Unchecked: TypeAlias = object
+
 # None is a length that is not known.
 Shape: TypeAlias = tuple[int | None, ...]
 

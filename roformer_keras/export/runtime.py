@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from roformer_keras.base.argument_names import takes_other_names
 from roformer_keras.base.checks import (
     check_choice,
     check_flag,
     check_integer,
     check_path,
-    takes_other_names,
 )
 from roformer_keras.base.errors import ConfigurationError, Hint, errors_at, refuse
 from roformer_keras.base.extras import import_extra

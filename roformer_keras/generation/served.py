@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from roformer_keras.base.argument_names import takes_other_names
 from roformer_keras.base.checks import (
     check_choice,
     check_flag,
     check_instance,
     check_integer,
     check_path,
-    takes_other_names,
 )
 from roformer_keras.base.errors import (
     ConfigurationError,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import keras
 import numpy as np
 
-from roformer_keras.base.checks import check_integer, takes_other_names
+from roformer_keras.base.argument_names import takes_other_names
+from roformer_keras.base.checks import check_integer
 from roformer_keras.base.config import MODEL_FIELDS, RoFormerConfig
 from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.base.types import Engine, TensorLike, Texts, Verbose

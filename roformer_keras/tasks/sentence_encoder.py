@@ -8,12 +8,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.base.checks import (
-    check_choice,
-    check_integer,
-    check_number,
-    takes_other_names,
-)
+from roformer_keras.base.argument_names import takes_other_names
+from roformer_keras.base.checks import check_choice, check_integer, check_number
 from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.base.types import Texts, Verbose
 from roformer_keras.layers.pair_features import PairCosines, PairFeatures

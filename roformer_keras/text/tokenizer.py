@@ -21,12 +21,12 @@ from typing import Self
 
 import numpy as np
 
+from roformer_keras.base.argument_names import explains_arguments
 from roformer_keras.base.checks import (
     check_flag,
     check_instance,
     check_integer,
     check_iterable,
-    explains_arguments,
 )
 from roformer_keras.base.errors import ConfigurationError, VocabularyError
 from roformer_keras.conversion.reader import read_tokenizer
