@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias
 
 import keras
 import numpy as np
@@ -81,7 +81,7 @@ def _in_tensorflow(compiled: Compiled, function: _Function) -> _Function:
     return call
 
 
-def general_specs(arguments: Any, sizes: Sequence[Shape] = ()) -> Any:
+def general_specs(arguments: TensorLike, sizes: Sequence[Shape] = ()) -> TensorLike:
     """Specifications of TensorFlow for tensors of any shape."""
     import tensorflow as tf
 

@@ -19,7 +19,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from string import Formatter
-from typing import Any, Self
+from typing import Self
 
 __all__ = [
     "BackendError",
@@ -48,18 +48,18 @@ class Hint(str):
         values: of arguments that are no constants.
     """
 
-    _parts: tuple[str, dict[str, Any]]
+    _parts: tuple[str, dict[str, object]]
 
-    def __new__(cls, template: str, /, **values: Any) -> Self:
+    def __new__(cls, template: str, /, **values: object) -> Self:
         hint = super().__new__(cls, _fill(template, values, _python_argument))
         hint._parts = template, values
         return hint
 
-    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, object]]:
         template, values = self._parts
         return (template,), values
 
-    def shown(self, show: Callable[[str, Any], str | None]) -> str | None:
+    def shown(self, show: Callable[[str, object], str | None]) -> str | None:
         """The text with arguments as `show(name, value)` writes them.
 
         Of clauses with semicolons between, those are left out for one of whose
@@ -70,13 +70,15 @@ class Hint(str):
         return "; ".join(filter(None, clauses)) or None
 
 
-def _python_argument(name: str, value: Any) -> str:
+def _python_argument(name: str, value: object) -> str:
     """An argument of Python; without a value if that is None."""
     return f"{name}=" if value is None else f"{name}={value!r}"
 
 
 def _fill(
-    template: str, values: dict[str, Any], show: Callable[[str, Any], str | None]
+    template: str,
+    values: dict[str, object],
+    show: Callable[[str, object], str | None],
 ) -> str | None:
     parts: list[str | None] = []
     for text, name, constant, _ in Formatter().parse(template):

@@ -12,12 +12,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roformer_keras.base.types import TensorLike, Unchecked
 
+if TYPE_CHECKING:
+    import keras
+
 # A mixin calls methods of the class of Keras that it is mixed with.
-_KerasClass: Any = object
+KerasClass: Any = object
 
 # === Python ===
 
@@ -43,7 +46,7 @@ def is_import_from() -> bool:
 # === Keras: layers and graphs ===
 
 
-def nested_layers(layer: Any) -> list[Any]:
+def nested_layers(layer: "keras.Layer") -> "list[keras.Layer]":
     """The layers of a layer or a model at any depth, itself first.
 
     Keras: `Model.layers` has those of the first level, a `Layer` none.
@@ -62,7 +65,9 @@ def graph_classes() -> tuple[type, type]:
     return Functional, Add
 
 
-def run_graph(model: Any, inputs: Any, replace: Callable[..., TensorLike]) -> Any:
+def run_graph(
+    model: "keras.Model", inputs: TensorLike, replace: Callable[..., TensorLike]
+) -> TensorLike:
     """The outputs of a functional model whose layers are replaced by functions.
 
     Keras: `clone_model` replaces layers by layers only.
@@ -75,7 +80,7 @@ def run_graph(model: Any, inputs: Any, replace: Callable[..., TensorLike]) -> An
     return model._run_through_graph(inputs, operation_fn=replace)
 
 
-def graph_nodes(model: Any) -> list[Any] | None:
+def graph_nodes(model: "keras.Model") -> list[Any] | None:
     """The calls of layers in a functional model, see `calls_of`; None of another.
 
     Keras: a model does not tell its nodes.
@@ -84,7 +89,7 @@ def graph_nodes(model: Any) -> list[Any] | None:
     return by_depth and [node for nodes in by_depth.values() for node in nodes]
 
 
-def calls_of(layer: Any) -> list[Any]:
+def calls_of(layer: "keras.Layer") -> list[Any]:
     """The symbolic calls of a layer: nodes with `input_tensors`, `output_tensors`.
 
     Keras 2 has `get_output_at`; Keras 3 has `output` for a layer called once only.
@@ -92,7 +97,7 @@ def calls_of(layer: Any) -> list[Any]:
     return list(layer._inbound_nodes)
 
 
-def maker_of(tensor: Any) -> Any:
+def maker_of(tensor: TensorLike) -> "keras.Operation":
     """The layer or operation whose output a symbolic tensor is.
 
     Keras: a `KerasTensor` does not tell its history.
@@ -100,7 +105,7 @@ def maker_of(tensor: Any) -> Any:
     return tensor._keras_history.operation
 
 
-def mask_of(tensor: Any) -> Any:
+def mask_of(tensor: TensorLike) -> TensorLike:
     """The mask that Keras has put on a tensor, or None.
 
     Keras: a layer gets it as `mask=`, which functions and models outside do not.
@@ -108,12 +113,12 @@ def mask_of(tensor: Any) -> Any:
     return getattr(tensor, "_keras_mask", None)
 
 
-def set_mask(tensor: Any, mask: Any) -> None:
+def set_mask(tensor: TensorLike, mask: TensorLike) -> None:
     """Puts a mask on a tensor, where layers of Keras look for it; see `mask_of`."""
     tensor._keras_mask = mask
 
 
-def is_sigmoid(output: Any) -> bool:
+def is_sigmoid(output: TensorLike) -> bool:
     """True if Keras computes cross-entropies from the logits of a probability.
 
     Keras on TensorFlow keeps the logits with the result of a sigmoid, and has no public
@@ -138,7 +143,7 @@ def called_in_training() -> bool | None:
 # === Keras: weights ===
 
 
-def drop_variable(layer: Any, name: str) -> None:
+def drop_variable(layer: "keras.Layer", name: str) -> None:
     """Removes a variable from a layer.
 
     Keras: `del layer.name` collects garbage, which takes 0.6 s each.
@@ -148,7 +153,7 @@ def drop_variable(layer: Any, name: str) -> None:
 
 
 @contextlib.contextmanager
-def adding_state(layer: Any) -> Iterator[None]:
+def adding_state(layer: "keras.Layer") -> Iterator[None]:
     """While it lasts, a layer that is built takes new variables and metrics.
 
     Keras: a built layer refuses them, and only a call knows what a script adds.
@@ -160,7 +165,7 @@ def adding_state(layer: Any) -> Iterator[None]:
         layer._tracker.lock()
 
 
-def load_state(model: Any, weights: Any) -> None:
+def load_state(model: "keras.Model", weights: Any) -> None:
     """Loads what Keras saved of a model and of its optimizer.
 
     Keras: `load_weights` takes a path that ends in `.keras` or `.weights.h5`.
@@ -198,7 +203,7 @@ def load_state(model: Any, weights: Any) -> None:
 # === Keras: optimizers ===
 
 
-class OptimizerSteps(_KerasClass):
+class OptimizerSteps(KerasClass):
     """A mixin of optimizers that may change how they clip, decay and average.
 
     Keras: `update_step` is public, and these steps before and after it are not. A
@@ -217,7 +222,7 @@ class OptimizerSteps(_KerasClass):
         """Moves the running means of weights."""
         super()._update_model_variables_moving_average(variables)
 
-    def decays(self, variable: Any) -> bool:
+    def decays(self, variable: TensorLike) -> bool:
         """True if the weights of a variable decay."""
         return bool(self._use_weight_decay(variable))
 
@@ -233,7 +238,7 @@ class OptimizerSteps(_KerasClass):
         self.move_means(trainable_variables)
 
 
-def new_optimizer(optimizer: Any) -> Any:
+def new_optimizer(optimizer: "keras.Optimizer") -> "keras.Optimizer":
     """An optimizer like another, which is not built.
 
     Keras: a configuration leaves out the arguments of `exclude_from_weight_decay`.
@@ -245,7 +250,7 @@ def new_optimizer(optimizer: Any) -> Any:
     return new
 
 
-def place_of(optimizer: Any, variable: Any) -> int:
+def place_of(optimizer: "keras.Optimizer", variable: TensorLike) -> int:
     """The number of a variable among those that an optimizer trains.
 
     Keras: momenta are lists, and nothing public finds those of a variable.
@@ -256,7 +261,7 @@ def place_of(optimizer: Any, variable: Any) -> int:
 # === Keras: loops ===
 
 
-def first_epoch(model: Any) -> int | None:
+def first_epoch(model: "keras.Model") -> int | None:
     """The epoch at which a callback, such as BackupAndRestore, lets `fit` begin.
 
     Keras: the callback sets a private attribute of its model.
@@ -265,12 +270,12 @@ def first_epoch(model: Any) -> int | None:
     return epoch
 
 
-def set_first_epoch(model: Any, epoch: int | None) -> None:
+def set_first_epoch(model: "keras.Model", epoch: int | None) -> None:
     """Sets what `first_epoch` tells."""
     model._initial_epoch = epoch
 
 
-def set_loss_tracker(model: Any, tracker: Any) -> None:
+def set_loss_tracker(model: "keras.Model", tracker: "keras.Metric") -> None:
     """Sets the metric that averages the losses of batches.
 
     Keras: it weighs a batch by its rows, also where the loss is a mean over tokens. A
@@ -298,7 +303,7 @@ def data_adapters() -> Any:
     return data_adapters if has_names else None
 
 
-class BuildsWithoutBatch(_KerasClass):
+class BuildsWithoutBatch(KerasClass):
     """A mixin of models that takes no batch of a dataset before the first epoch.
 
     Keras takes one to build a model in a strategy of TensorFlow. Where samples are
@@ -306,7 +311,7 @@ class BuildsWithoutBatch(_KerasClass):
     """
 
     def _maybe_symbolic_build(
-        self, iterator: Any = None, data_batch: Any = None
+        self, iterator: TensorLike = None, data_batch: TensorLike = None
     ) -> None:
         import keras
 
@@ -409,7 +414,7 @@ def has_onednn() -> bool:
         return False
 
 
-def torch_version(tensor: Any) -> tuple[int, int]:
+def torch_version(tensor: TensorLike) -> tuple[int, int]:
     """Address of a tensor of PyTorch, and how often it was written to in place.
 
     PyTorch 2.13: its notes on autograd name the number, and no public name gives it.

@@ -9,7 +9,7 @@ import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
@@ -22,12 +22,6 @@ from roformer_keras.data.adapters import SIGNATURES, call_without_wait
 from roformer_keras.data.generators import as_inputs
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import make_folder, replacing
-
-# A mixin calls what a Keras model has.
-if TYPE_CHECKING:
-    from keras import Model as _Model
-else:
-    _Model = object
 
 _input = keras.Input((1,), name="input")
 _Functional: Any = type(keras.Model(_input, _input, name="model"))
@@ -70,7 +64,7 @@ class _Computed:
         return self if model is None else self._make(model)
 
 
-class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch, _Model):
+class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
     """A mixin of models with the methods of Keras 2."""
 
     _trains_on_lists = False

@@ -1,19 +1,13 @@
 """A mixin of all layers and models with the habits of Keras 2, see `keras2`."""
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 from keras import ops
 
 from roformer_keras.base import quirks
 from roformer_keras.bert4keras.layer_functions import named_activation
-
-# A mixin calls what a Keras layer has.
-if TYPE_CHECKING:
-    from keras import Layer as _Layer
-else:
-    _Layer = object
 
 
 def as_keras(cls: type, base: type) -> type:
@@ -48,7 +42,7 @@ def _without_empty_masks(method):
     return call
 
 
-class NodeTensors(_Layer):
+class NodeTensors(quirks.KerasClass):
     """A mixin of layers that tell the tensors of their calls.
 
     Subclasses get None for the mask of a list of which no tensor has a mask.
