@@ -122,7 +122,7 @@ WITHOUT_MODELS = [
                 "line 2 of blank: a text must not be empty, got '': leave it out",
             ),
             ("spaces", "line 2 of spaces: a text must not be empty, got ' ': leave it"),
-            ("empty", "line 1 of empty must be a text, got no line"),
+            ("empty", "empty has no row"),
         )
     ),
     *(
@@ -146,7 +146,7 @@ WITHOUT_MODELS = [
     ("predict TRAINED names.csv", 2, "seems to be a header: its label 'mood' is on no"),
     (f"{FINETUNE} --train names.csv", 2, "seems to be a header: its label 'mood' is"),
     (f"{FINETUNE} --train odd.tsv --valid one.tsv", 2, "one.tsv must have 2 columns"),
-    (f"{FINETUNE} --train odd.tsv --test empty", 2, "a file of labelled texts must be"),
+    (f"{FINETUNE} --train odd.tsv --test empty", 2, "a table must be"),
     ("evaluate TRAINED one.tsv", 2, "line 1 of one.tsv must have 2 columns, got 1"),
     ("evaluate TRAINED odd.tsv -o TRAINED", 4, "TRAINED exists: choose another name"),
     ("pretrain mlm names.csv --fields text -o run", 2, "must name the columns 'text'"),

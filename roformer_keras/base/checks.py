@@ -286,8 +286,8 @@ def choice(
     choices: Iterable[str | None],
     only: Only | None = None,
 ) -> _Value:
-    """A field that `check_choice` checks."""
-    return _field(default, check_choice, only, choices=tuple(choices))
+    """A field that `check_choice` checks; choices may be added later."""
+    return _field(default, check_choice, only, choices=choices)
 
 
 def option(default: _Value, only: Only) -> _Value:
@@ -315,7 +315,7 @@ def _field(
     default: _Value,
     check: Callable[..., None],
     only: Only | None,
-    **rule: float | tuple[str | None, ...] | None,
+    **rule: float | Iterable[str | None] | None,
 ) -> _Value:
     metadata = {"check": functools.partial(check, **rule), "only": only, **rule}
     return dataclasses.field(default=default, metadata=metadata)

@@ -10,7 +10,7 @@ from roformer_keras.base.errors import ConfigurationError
 _EXTRAS = {
     "tensorflow": ("tensorflow",),
     "train": ("matplotlib", "scipy", "sklearn", "tensorboardX"),
-    "hub": ("huggingface_hub",),
+    "hub": ("huggingface_hub", "fsspec"),
     "data": ("pyarrow",),
     "excel": ("openpyxl",),
     "ray": ("ray",),

@@ -26,20 +26,6 @@ Engine = Literal["auto", "keras", "openvino", "openvino-int8"]
 ENGINES = get_args(Engine)
 EngineOrRay = Literal[Engine, "ray"]
 
-# What `format` of a file can be; see `data.files`.
-FileFormat = Literal[
-    "csv",
-    "tsv",
-    "txt",
-    "xlsx",
-    "jsonl",
-    "json",
-    "bio",
-    "conll",
-    "parquet",
-    "arrow",
-    "squad",
-]
 # Whether the first row of a table names its columns.
 FileHeader = Literal["first", "none"]
 # Encodings of text files; `auto` finds a byte-order mark, or tries UTF-8 and GB18030.

@@ -2,13 +2,14 @@
 
 import dataclasses
 
+from roformer_keras.base.checks import choice
 from roformer_keras.base.types import (
     Engine,
     EngineOrRay,
     FileEncoding,
-    FileFormat,
     FileHeader,
 )
+from roformer_keras.tables.formats import FORMAT_CHOICES
 
 TABLE = f"{__name__}.TableLayout"
 PAIRS = f"{__name__}.PairLayout"
@@ -18,7 +19,7 @@ JOB, LOCAL = f"{__name__}.JobFlags", f"{__name__}.LocalFlags"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableLayout:
-    """Layout of a file of texts; arguments of `data.files.read_table`.
+    """Layout of a file of texts; arguments of `tables.files.read_table`.
 
     Args:
         fields: column or key of the texts (default: text).
@@ -30,7 +31,7 @@ class TableLayout:
     """
 
     fields: tuple[str, ...] = ()
-    format: FileFormat | None = None
+    format: str | None = choice(None, choices=FORMAT_CHOICES)
     header: FileHeader | None = None
     encoding: FileEncoding = "utf-8"
 

@@ -5,12 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from roformer_keras.base.extras import require
 from roformer_keras.hub.huggingface_hub import PREFIX
 
-# Endings of files, or their --format, by what reads and writes them.
-_FILES = {
-    "a Parquet or Arrow file": ("parquet", "arrow", "ipc", "feather"),
-    "an .xlsx file": ("xlsx",),
-}
-
 
 def check_libraries(options: Mapping, files: Iterable[str]) -> None:
     """Looks for the libraries that options of a command need.
@@ -34,11 +28,15 @@ def _purposes(options, files) -> Iterator[str]:
     ):
         if any(text.startswith(PREFIX) for text in _texts(options, (name,))):
             yield purpose
+    # Its import brings NumPy.
+    from roformer_keras.tables.formats import FORMATS
+
     endings = {name.rpartition(".")[2].lower() for name in _texts(options, files)}
-    endings |= {*_texts(options, ("format",))}
-    for purpose, of_purpose in _FILES.items():
-        if endings.intersection(of_purpose):
-            yield purpose
+    names = {*_texts(options, ("format",))}
+    for form in FORMATS.values():
+        is_used = form.name in names or endings & {one[1:] for one in form.endings}
+        if is_used and form.needs is not None:
+            yield form.needs
 
 
 def _texts(options, names) -> Iterator[str]:

@@ -69,7 +69,7 @@ def check_table(
 
 def check_texts(path: str, source: str, fields: Sequence[str], **layout: Any) -> None:
     """Reads a small file as `FinetunedTask.read_rows` does, for its errors alone."""
-    from roformer_keras.tables.memory import LABEL
+    from roformer_keras.tables.files import LABEL
     from roformer_keras.tasks.finetuning_settings import trained_settings
 
     trained = trained_settings(source)

@@ -40,17 +40,19 @@ def read_rows(
     """
     from roformer_keras.tables.texts import as_texts
 
-    fields, format = layout.get("fields", ()), layout.get("format")
+    fields = layout.get("fields", ())
     if len(fields) > count:
         raise ConfigurationError(
             f"--fields must name {count} column{'s' * (count > 1)}, got "
             f"{', '.join(fields)}"
         )
-    lines = files.read_texts(path, count, layout)
-    if not lines:
-        raise SourceError(f"{files.place(1, path)} must be a text, got no line")
-    where = files.name_places(path, format)
-    inputs = [(where(line), row) for line, row in lines]
+    inputs: list[tuple] = []
+    for texts, place, error in files.read_texts(path, count, **layout):
+        if error is not None:
+            raise error
+        inputs.append((str(place), texts))
+    if not inputs:
+        raise SourceError(f"{files.File(path).name} has no row")
     if count == 1 and not keeps_blank:
         check_inputs(inputs, lambda row: as_texts([row], (1,)))
     return inputs

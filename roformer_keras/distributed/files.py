@@ -24,7 +24,7 @@ from roformer_keras.distributed.dataset import map_texts
 from roformer_keras.distributed.worker import ERROR, ON_BAD_ROW
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import replacing
-from roformer_keras.tables.files import name_places, read_texts
+from roformer_keras.tables.files import read_texts
 from roformer_keras.verbs.verb import Verb
 from roformer_keras.verbs.writing import WritingVerb
 
@@ -169,21 +169,17 @@ def find_files(place: str) -> list[str]:
 
 def _rows_of(item, fields, layout, on_bad_row) -> Iterator[dict]:
     """The rows of one file, for `flat_map`; those that cannot be read say why."""
-    path = item["file"]
-    skipped: list | None = [] if on_bad_row == "report" else None
-    where = name_places(path, layout.get("format"))
-    rows = [
-        (line, {**dict(zip(fields, row, strict=True)), ERROR: None})
-        for line, row in read_texts(path, len(fields), layout, skipped)
-    ]
-    rows += [
-        (line, {**dict.fromkeys(fields), ERROR: f"{where(line)}: {reason}"})
-        for line, reason in skipped or ()
-    ]
-    rows.sort(key=lambda pair: pair[0])
-    for at, (line, row) in enumerate(rows):
-        number = item["at"] * _ROWS_OF_FILE + at
-        yield {"file": path, "line": line, **row, _NUMBER: number}
+    rows = read_texts(item["file"], len(fields), **layout)
+    for at, (texts, place, error) in enumerate(rows):
+        if error is not None and on_bad_row == "error":
+            raise error
+        yield {
+            "file": item["file"],
+            "line": place.number,
+            **dict(zip(fields, texts or [None] * len(fields), strict=True)),
+            ERROR: error and error.message,
+            _NUMBER: item["at"] * _ROWS_OF_FILE + at,
+        }
 
 
 def _check_output(folder, overwrite):

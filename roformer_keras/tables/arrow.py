@@ -5,6 +5,7 @@
 a folder                  what `datasets.Dataset.save_to_disk` writes
 """
 
+import dataclasses
 import itertools
 import math
 import os
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roformer_keras.base.checks import check_file, is_integer
+from roformer_keras.base.checks import is_integer
 from roformer_keras.base.errors import (
     Hint,
     RoFormerError,
@@ -24,14 +25,9 @@ from roformer_keras.base.errors import (
 from roformer_keras.base.extras import import_extra
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import parse_json, read_json
+from roformer_keras.tables.opening import File
+from roformer_keras.tables.table import Value
 
-# What the extension says; `format` has the same names without the dot.
-KINDS = {
-    ".parquet": ".parquet",
-    ".arrow": ".arrow",
-    ".ipc": ".arrow",
-    ".feather": ".arrow",
-}
 # Rows that become Python objects together.
 ROWS_AT_A_TIME = 1024
 _STATE = "state.json"
@@ -39,6 +35,7 @@ _STATE = "state.json"
 _CLASSES = "ClassLabel"
 # The first bytes of an Arrow file, and where its stream begins.
 _MAGIC, _STREAM_START = b"ARROW1", 8
+_Rows = Iterator[tuple[int, Mapping[str, Value] | SourceError]]
 
 
 def is_saved_dataset(path: str) -> bool:
@@ -63,40 +60,56 @@ def data_files(path: str) -> list[str]:
     return [os.path.join(path, name) for name in names]
 
 
-def read_columns(
-    path: str, kind: str, columns: Sequence[str]
-) -> Iterator[tuple[int, list | SourceError]]:
+def read_parquet(file: File, keys: Sequence[str]) -> _Rows:
+    """Numbers of the rows, from 1, and their values by key; see `_read`."""
+    return _read(file, keys, _parquet_batches, "Parquet")
+
+
+def read_arrow(file: File, keys: Sequence[str]) -> _Rows:
+    """Numbers of the rows, from 1, and their values by key; see `_read`."""
+    return _read(file, keys, _arrow_batches, "Arrow")
+
+
+def _read(file, keys, read_batches, name):
     """Numbers of the rows, from 1, and the values of some columns, as JSON has them.
 
     NaN is a missing value, and class numbers of `datasets` have their names. In place
     of a row with an infinite number is its SourceError.
     """
     numbers = itertools.count(1)
-    for file in data_files(path):
+    for path in data_files(file.path):
+        one = dataclasses.replace(file, path=path)
         features: Mapping | None = None
-        check_file(file)
         try:
-            for batch in _batches(file, kind, columns):
+            for batch in _batches(one, read_batches, keys):
                 if features is None:
                     features = stored_features(batch.schema)
                 values = [column.to_pylist() for column in batch.columns]
-                for at, name in enumerate(batch.schema.names):
-                    if name in features:
-                        values[at] = [with_names(v, features[name]) for v in values[at]]
+                for at, column in enumerate(batch.schema.names):
+                    if column in features:
+                        feature = features[column]
+                        values[at] = [
+                            with_names(value, feature) for value in values[at]
+                        ]
                 has_floats = any(_has_floats(column.type) for column in batch.columns)
-                for row in zip(*values, strict=True):
+                for cells in zip(*values, strict=True):
                     number = next(numbers)
                     try:
-                        cells = _as_in_json(list(row)) if has_floats else list(row)
+                        row = _as_in_json(list(cells)) if has_floats else cells
                     except ValueError as error:
-                        yield number, SourceError(f"row {number} of {path}: {error}")
+                        yield number, SourceError(f"{file.place(number)}: {error}")
                     else:
-                        yield number, cells
+                        yield number, dict(zip(keys, row, strict=True))
         except RoFormerError:
             raise
         # Errors of Arrow are of many types, and a damaged file can raise any of them.
         except Exception as error:
-            raise _damaged(file, kind, error) from error
+            reason = getattr(error, "strerror", None) or str(error)
+            reason = " ".join((reason or type(error).__name__).split())
+            raise SourceError(
+                f"cannot read {one.name} as {name}: {reason:.200}",
+                hint="if it is damaged, write or fetch it again",
+            ) from error
 
 
 class ClassName(str):
@@ -134,52 +147,41 @@ def with_names(value: Any, feature: Any) -> Any:
     return ClassName(names[value]) if 0 <= value < len(names) else None
 
 
-def _damaged(path, kind, error):
-    name = "Parquet" if kind == ".parquet" else "Arrow"
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    first = " ".join(reason.split())
-    return SourceError(
-        f"cannot read {path} as {name}: {first:.200}",
-        hint="if it is damaged, write or fetch it again",
-    )
-
-
-def _batches(path, kind, columns):
+def _batches(file, read_batches, keys):
     """Batches of few rows of some columns, in their order."""
-    read = _parquet_batches if kind == ".parquet" else _arrow_batches
-    for names, batch in read(path, columns):
-        part = batch.select(names)
-        # Wrong offsets in a damaged file would read memory outside of it.
-        part.validate(full=True)
-        for start in range(0, part.num_rows, ROWS_AT_A_TIME):
-            yield part.slice(start, ROWS_AT_A_TIME)
+    with file.open(seeks=True) as stream:
+        for names, batch in read_batches(file, stream, keys):
+            columns = batch.select(names)
+            # Wrong offsets in a damaged file would read memory outside of it.
+            columns.validate(full=True)
+            for start in range(0, columns.num_rows, ROWS_AT_A_TIME):
+                yield columns.slice(start, ROWS_AT_A_TIME)
 
 
-def _parquet_batches(path, columns):
+def _parquet_batches(file, stream, keys):
     parquet = import_extra("pyarrow.parquet", "a Parquet file")
-    with parquet.ParquetFile(path, memory_map=True) as table:
-        names = _find_columns(path, table.schema_arrow, columns)
-        unique_names = list(dict.fromkeys(names))
-        for batch in table.iter_batches(ROWS_AT_A_TIME, columns=unique_names):
-            yield names, batch
+    table = parquet.ParquetFile(stream)
+    names = _find_columns(file.name, table.schema_arrow, keys)
+    unique_names = list(dict.fromkeys(names))
+    for batch in table.iter_batches(ROWS_AT_A_TIME, columns=unique_names):
+        yield names, batch
 
 
-def _arrow_batches(path, columns):
+def _arrow_batches(file, stream, keys):
     arrow = import_extra("pyarrow", "an Arrow file")
-    with arrow.memory_map(path) as source:
-        if source.read(len(_MAGIC)) == _MAGIC:
-            # An Arrow file is a stream with a header and a footer, which is checked.
-            arrow.ipc.open_file(source)
-            source.seek(_STREAM_START)
-        else:
-            source.seek(0)
-        reader = arrow.ipc.open_stream(source)
-        names = _find_columns(path, reader.schema, columns)
-        for batch in reader:
-            yield names, batch
+    if stream.read(len(_MAGIC)) == _MAGIC:
+        # An Arrow file is a stream with a header and a footer, which is checked.
+        arrow.ipc.open_file(stream)
+        stream.seek(_STREAM_START)
+    else:
+        stream.seek(0)
+    reader = arrow.ipc.open_stream(stream)
+    names = _find_columns(file.name, reader.schema, keys)
+    for batch in reader:
+        yield names, batch
 
 
-def _find_columns(path, schema, columns):
+def _find_columns(file_name, schema, keys):
     """The names of the columns, checked: they exist and hold what a row can have."""
     columns_found = [
         schema.names[int(name) - 1]
@@ -187,7 +189,7 @@ def _find_columns(path, schema, columns):
         and name.isdecimal()
         and 0 < int(name[:9]) <= len(schema.names)
         else name
-        for name in columns
+        for name in keys
     ]
     # As in other tables, columns without a name may be several.
     counts = Counter(name for name in schema.names if name)
@@ -196,14 +198,14 @@ def _find_columns(path, schema, columns):
         if schema.names.count(name) != 1:
             count = "twice" if name in schema.names else "not there"
             raise SourceError(
-                f"{path} must have the column {name!r} once, and it is {count}; got "
-                f"{name_list(schema.names)}",
+                f"{file_name} must have the column {name!r} once, and it is {count}; "
+                f"got {name_list(schema.names)}",
                 hint=Hint("name others with {fields}"),
             )
         kind = schema.field(name).type
         refuse(
             not _is_readable(kind),
-            f"the column {name!r} of {path} must hold text, numbers or lists of "
+            f"the column {name!r} of {file_name} must hold text, numbers or lists of "
             f"them, got the type {kind}",
             hint=Hint("name another with {fields}, or convert it"),
             error=SourceError,

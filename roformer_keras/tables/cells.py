@@ -1,49 +1,54 @@
-"""Rows of cells: CSV, TSV, plain text with tabs, and sheets of Excel.
+"""Rows of cells: CSV, TSV and plain text with tabs, and which of their columns count.
 
 .csv    cells are in quotes where they hold a comma, a quote or a line end. Semicolons
         are between the cells if more rows have equally many cells with them, of the
-        first 65,536
+        first 16,384
 .tsv    as CSV with tabs, or as .txt if a quote does not stand as in CSV
 .txt    tabs are between the cells; quotes are characters
-.xlsx   the only sheet that has rows; numbers and dates are texts, as in CSV
 """
 
 import csv
+import dataclasses
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from roformer_keras.base.errors import ConfigurationError, Hint, SourceError, name_list
-from roformer_keras.tables import sheets
 from roformer_keras.tables.choices import choice_columns, gather_choices
-from roformer_keras.tables.lines import UTF_8, Lines, file_name, place_line
+from roformer_keras.tables.opening import File, Lines
+from roformer_keras.tables.table import Place, Row, Table, Value
 
-KINDS = (".csv", ".tsv", ".txt", ".xlsx")
 # Characters of a cell, which may go over lines in quotes: no limit.
 _LONGEST_CELL = 2**31 - 1
-# Rows that say what is between the cells of a .csv.
-_SAMPLE = 2**16
+# Rows that say what is between the cells, how many there are, and what is a header.
+SAMPLE = 2**14
 
-Row = tuple[int, Any]
-
-
-def read_cells(path: str, kind: str, encoding: str = UTF_8) -> Iterator[Row]:
-    """Numbers of lines or rows, and the cells of those that are not empty."""
-    if kind == ".xlsx":
-        return sheets.read_sheet(path)
-    lines = Lines(path, encoding)
-    rows = _split_rows(lines, _find_separator(lines, kind))
-    return (row for row in rows if any(row[1]))
+_Cells = tuple[int, Sequence[str]]
 
 
-def _split_rows(lines, separator):
+def read_csv(file: File, keys: Sequence[str]) -> Iterator[_Cells]:
+    """Numbers of lines, and the cells between commas or semicolons."""
+    lines = Lines(file)
+    separator = max(",;", key=lambda one: _count_rows(lines, one, SAMPLE))
+    return _split_rows(lines, separator)
+
+
+def read_tsv(file: File, keys: Sequence[str]) -> Iterator[_Cells]:
+    """Numbers of lines, and the cells between tabs, with quotes if all are of CSV."""
+    lines = Lines(file)
+    is_csv = _count_rows(lines, "\t")
+    return _split_rows(lines, "\t") if is_csv else read_txt(lines, keys)
+
+
+def read_txt(file: File | Lines, keys: Sequence[str]) -> Iterator[_Cells]:
+    """Numbers of lines, and the cells between tabs."""
+    for line, text in file.lines() if isinstance(file, File) else file:
+        yield line, text.rstrip("\r\n").split("\t")
+
+
+def _split_rows(lines: Lines, separator: str) -> Iterator[_Cells]:
     """The number of the first line of each row, and its cells, also of blank rows."""
-    if separator is None:
-        for line, text in lines:
-            yield line, text.rstrip("\r\n").split("\t")
-        return
     texts = (text for _, text in lines)
     reader, line = csv.reader(texts, delimiter=separator, strict=True), 1
     while True:
@@ -52,7 +57,7 @@ def _split_rows(lines, separator):
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            where = place_line(line, lines.path)
+            where = lines.file.place(line)
             raise SourceError(f"{where} is no CSV: {error}") from error
         finally:
             csv.field_size_limit(limit)
@@ -62,184 +67,183 @@ def _split_rows(lines, separator):
         line = reader.line_num + 1
 
 
-def _find_separator(lines, kind):
-    """The separator of CSV: "," ";" or a tab; None where quotes are characters."""
-    if kind == ".txt":
-        return None
-    if kind == ".tsv":
-        return "\t" if _count_rows(lines, "\t") else None
-    return max(",;", key=lambda separator: _count_rows(lines, separator, _SAMPLE))
-
-
-def _count_rows(lines, separator, limit=None):
+def _count_rows(lines: Lines, separator: str, limit: int | None = None) -> int:
     """Rows with the most frequent number of cells; 0 if it is 1, or it is no CSV."""
-    counts: Counter[int] = Counter()
     rows = itertools.islice(_split_rows(lines, separator), limit)
     try:
-        counts.update(len(cells) for _, cells in rows if any(cells))
+        widths = Counter(len(cells) for _, cells in rows if any(cells))
     except SourceError as error:
         if not isinstance(error.__cause__, csv.Error):
             raise
         return 0
-    width = max(counts, key=counts.__getitem__, default=1)
-    return counts[width] if width > 1 else 0
+    width = _usual(widths)
+    return widths[width] if width > 1 else 0
+
+
+def _usual(widths: Counter[int]) -> int:
+    """The most frequent number of cells; the first of equally many."""
+    return max(widths, key=widths.__getitem__, default=0)
 
 
 # === Headers and columns ===
 
 
-_OTHER_COLUMNS = Hint(
-    "name those to read with {fields}, by number if there is no header; train with "
-    "{pairs:True} if a row has two texts"
-)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The columns that are asked for.
+
+    Args:
+        names: of the texts, and then of the label if it is read, as a header or a key
+            has them.
+        count: how many of them are texts, choices counted as one.
+        fields: other names, or numbers of columns.
+        or_first: whether plain text that lacks the fields is read as if none were
+            given.
+        groups: names or numbers of columns by which rows are grouped.
+        has_choices: whether the last text is a list of choices.
+        header: `"first"` if the first row of cells is a header, `"none"` if it is not.
+        classes: labels that are no name of a column; None if any may be.
+    """
+
+    names: tuple[str, ...]
+    count: int = 1
+    fields: tuple[str, ...] = ()
+    or_first: bool = False
+    groups: tuple[str, ...] = ()
+    has_choices: bool = False
+    header: str | None = None
+    classes: Collection[str] | None = None
+
+    @property
+    def is_labelled(self) -> bool:
+        """True if a label is read."""
+        return len(self.names) > self.count
 
 
-class Sheet:
-    """A table of cells, of which some columns are read once."""
+def select_cells(
+    file: File, rows: Iterable[_Cells], wanted: Columns, is_plain: bool = False
+) -> Table:
+    """The columns of rows of cells; blank rows are left out.
 
-    def __init__(self, path: str, kind: str, where: Callable[[int], str], encoding):
-        self._path, self._kind, self._where = path, kind, where
-        rows = read_cells(path, kind, encoding)
-        self._line, first = next(rows, (1, []))
-        begin: list[Row] = [(self._line, first)] if first else []
-        self._rows: Iterator[Row] = itertools.chain(begin, rows)
-        self._first = [cell.strip() for cell in first]
-
-    def has_columns(self, fields: Sequence[str]) -> bool:
-        """True if the first row has the fields."""
-        return has_columns(self._first, fields)
-
-    def select(
-        self,
-        fields: Sequence[str],
-        names: Sequence[str],
-        count: int,
-        *,
-        header: str | None,
-        groups: Sequence[str],
-        has_choices: bool,
-        classes: Collection[str] | None = (),
-    ) -> tuple[Iterator[Row], list[int]]:
-        """The rows of labelled texts, and where the values of `groups` are in them.
-
-        In place of the values of a row that does not fit, its SourceError.
-        """
-        chosen = tuple(fields[: len(names)])
-        numbered: list[int] = []
-        last = (chosen or names)[count - 1]
-        if has_choices and header != "none" and not are_numbers([last]):
-            numbered = choice_columns(self._first, last)
-        head = self._first
-        if numbered:
-            head = [name for at, name in enumerate(head) if at not in numbered]
-            head = [*head, last]
-        lower = [name.lower() for name in head]
-        # A text that stands alone in a line of a `.txt` is a text.
-        has_names = set(names) <= set(lower) and (self._kind != ".txt" or len(head) > 1)
-        is_named = has_header(chosen, header, has_names)
-        if not is_named:
-            numbered = []
-        if chosen:
-            columns = find_columns(self._where(self._line), head, chosen)
-        elif is_named and has_names:
-            check_names(lower, self._where(self._line))
-            columns = [lower.index(name) for name in names]
-        else:
-            columns = list(range(len(names)))
-        shown = head if is_named else []
-        columns, places = self._with_groups(columns, chosen or names, shown, groups)
-        if is_named:
-            self._rows, width = itertools.islice(self._rows, 1, None), len(self._first)
-        else:
-            whole = list(self._rows)
-            width = most_frequent_width(whole)
-            self._rows = iter(whole)
-            is_labelled = len(names) > count
-            has_label = is_labelled or (not fields and width == count + 1)
-            if has_label and header is None and classes is not None:
-                label = columns[count] if is_labelled else count
-                self._check_first(whole, label, width, is_labelled, classes)
-            if not chosen and not groups and count < len(names) < width:
-                raise SourceError(
-                    f"{file_name(self._path)} must have the columns {name_list(names)} "
-                    f"and no others where a header does not name them, got {width}",
-                    hint=_OTHER_COLUMNS,
-                )
-        if not numbered:
-            width = max(width, *(column + 1 for column in columns))
-        header_cells = self._first if is_named else ()
-        expected = header_cells or (names if width == len(names) else ())
-        rows = fit_rows(self._where, self._rows, width, header_cells, expected)
-        return _select(rows, columns, numbered), places
-
-    def stream(self, fields: Sequence[str], header: str | None) -> Iterator[Row]:
-        """Some cells of the rows, which fit the first one.
-
-        In place of the cells of a row that does not fit, its SourceError.
-        """
-        is_named = has_header(fields, header, False)
-        columns = find_columns(self._where(self._line), self._first, fields)
-        width = max(len(self._first), *(column + 1 for column in columns))
-        rows = itertools.islice(self._rows, int(is_named), None)
-        header_cells = self._first if is_named else ()
-        return _select(fit_rows(self._where, rows, width, header_cells), columns, [])
-
-    def _check_first(self, rows, column, width, is_labelled, classes):
-        """Refuses a first row whose label may be the name of a column."""
-        rows = [cells for _, cells in rows if len(cells) == width > column]
-        labels = [cells[column].strip() for cells in rows]
-        if (
-            len(self._first) != width
-            or not labels
-            or any(_NO_HEADER.search(cell) for cell in self._first)
-            or labels[0] in classes
-            or not _seems_name(*labels, is_labelled=is_labelled)
-        ):
-            return
-        is_plain = all(re.fullmatch(r"[\w.-]+", name) for name in self._first)
+    The first row is a header if it has the fields or, without any, the names. All rows
+    have as many cells as the header, or else as most.
+    """
+    rows = (row for row in rows if any(row[1]))
+    sample = list(itertools.islice(rows, SAMPLE))
+    rows = itertools.chain(sample, rows)
+    line, cells = sample[0] if sample else (1, [])
+    first, place = [cell.strip() for cell in cells], file.place(line)
+    names, count, fields = (
+        wanted.names,
+        wanted.count,
+        wanted.fields[: len(wanted.names)],
+    )
+    if count == 1 and not fields and {"first", "second"} <= {*first}:
         raise SourceError(
-            f"{self._where(self._line)} seems to be a header: its label "
-            f"{labels[0]!r} is on no other row",
-            hint=Hint(
-                f"name {'its columns' if is_labelled else 'the columns of its texts'} "
-                "with {fields}; if it is a row, pass {header:'none'}",
-                fields=self._first if is_plain and is_labelled else None,
-            ),
+            f"{file.name} has the columns 'first' and 'second', and one text of each "
+            "row is read",
+            hint=Hint("name the columns by {fields}"),
         )
+    if is_plain and wanted.or_first and not has_columns(first, fields):
+        fields, wanted = (), dataclasses.replace(wanted, fields=())
+    head, numbered, last = first, [], (fields or names)[count - 1]
+    if wanted.has_choices and wanted.header != "none" and not are_numbers([last]):
+        numbered = choice_columns(first, last)
+    if numbered:
+        head = [name for at, name in enumerate(first) if at not in numbered] + [last]
+    lower = [name.lower() for name in head]
+    # A text that stands alone in a line of plain text is a text.
+    has_names = {*names} <= {*lower} and not (is_plain and len(head) == 1)
+    is_named = has_header(fields, wanted.header, has_names)
+    if fields:
+        columns = find_columns(place, head, fields)
+    elif is_named and has_names:
+        check_names(lower, place)
+        columns = [lower.index(name) for name in names]
+    else:
+        columns = list(range(len(names)))
+    shown = head if is_named else []
+    columns, groups = _with_groups(file, columns, fields or names, shown, wanted.groups)
+    if is_named:
+        width, rows = len(first), itertools.islice(rows, 1, None)
+    else:
+        width, numbered = _usual(Counter(len(row) for _, row in sample)), []
+        label = columns[count] if wanted.is_labelled else count
+        if wanted.header is None and (wanted.is_labelled or width == count + 1):
+            _check_first(place, first, sample, label, width, wanted)
+        if wanted.is_labelled and not (fields or groups) and width > len(names):
+            raise SourceError(
+                f"{file.name} must have the columns {name_list(names)} and no others "
+                f"where a header does not name them, got {width}",
+                hint=Hint(
+                    "name those to read with {fields}, by number if there is no "
+                    "header; train with {pairs:True} if a row has two texts"
+                ),
+            )
+    if not numbered:
+        width = max(width, *(column + 1 for column in columns))
+    header = first if is_named else []
+    expected = header or (names if width == len(names) else ())
 
-    def _with_groups(self, columns, names, header, groups):
-        """The columns with those of groups, and the places of these among them."""
-        columns, places = list(columns), []
-        for group in groups:
-            if group in header:
-                column = header.index(group)
-            elif group in names and not are_numbers([group]):
-                places.append(list(names).index(group))
+    def select() -> Iterator[Row]:
+        for line, row in rows:
+            place = file.place(line)
+            error = check_row(place, row, width, header, expected)
+            if error is not None:
+                yield Row((), place, error)
                 continue
-            elif are_numbers([group]) and (not header or int(group) <= len(header)):
-                column = int(group) - 1
-            else:
-                shown = f", got {name_list(header)}" if header else ""
-                raise SourceError(
-                    f"{file_name(self._path)} must have the column {group!r} of "
-                    f"holdout_by{shown}",
-                    hint="columns have numbers from 1",
-                )
-            if column not in columns:
-                columns.append(column)
-            places.append(columns.index(column))
-        return columns, places
+            values: Sequence[Value] = gather_choices(row, numbered) if numbered else row
+            yield Row(tuple([values[column] for column in columns]), place)
+
+    return Table(fields or names, select(), groups)
 
 
-def _select(rows, columns, numbered):
-    """Some cells of each row, after numbered columns became one; errors unchanged."""
-    for line, cells in rows:
-        if isinstance(cells, SourceError):
-            yield line, cells
-            continue
-        if numbered:
-            cells = gather_choices(cells, numbered)
-        yield line, [cells[column] for column in columns]
+def _check_first(place, first, sample, column, width, wanted):
+    """Refuses a first row whose label may be the name of a column."""
+    rows = [cells for _, cells in sample if len(cells) == width > column]
+    labels = [cells[column].strip() for cells in rows]
+    if (
+        wanted.classes is None
+        or (wanted.fields and not wanted.is_labelled)
+        or len(first) != width
+        or not labels
+        or any(_NO_HEADER.search(cell) for cell in first)
+        or labels[0] in wanted.classes
+        or not _seems_name(*labels, is_labelled=wanted.is_labelled)
+    ):
+        return
+    is_plain = all(re.fullmatch(r"[\w.-]+", name) for name in first)
+    owner = "its columns" if wanted.is_labelled else "the columns of its texts"
+    raise SourceError(
+        f"{place} seems to be a header: its label {labels[0]!r} is on no other row",
+        hint=Hint(
+            f"name {owner} with {{fields}}; if it is a row, pass {{header:'none'}}",
+            fields=first if is_plain and wanted.is_labelled else None,
+        ),
+    )
+
+
+def _with_groups(file, columns, names, header, groups):
+    """The columns with those of groups, and the places of these among them."""
+    columns, places = list(columns), []
+    for group in groups:
+        if group in header:
+            column = header.index(group)
+        elif group in names and not are_numbers([group]):
+            column = columns[list(names).index(group)]
+        elif are_numbers([group]) and (not header or int(group) <= len(header)):
+            column = int(group) - 1
+        else:
+            shown = f", got {name_list(header)}" if header else ""
+            raise SourceError(
+                f"{file.name} must have the column {group!r}, by which rows are "
+                f"grouped{shown}",
+                hint="columns have numbers from 1",
+            )
+        if column not in columns:
+            columns.append(column)
+        places.append(columns.index(column))
+    return columns, places
 
 
 def has_header(fields: Sequence[str], header: str | None, has_names: bool) -> bool:
@@ -265,25 +269,27 @@ def has_columns(names: Sequence[str], fields: Sequence[str]) -> bool:
     """True if a first row of these names, or of as many cells, has the fields."""
     if are_numbers(fields):
         return all(int(name) <= len(names) for name in fields)
-    return set(fields) <= set(names)
+    return {*fields} <= {*names}
 
 
-def find_columns(place: str, names: Sequence[str], fields: Sequence[str]) -> list[int]:
+def find_columns(
+    place: Place, names: Sequence[str], fields: Sequence[str]
+) -> list[int]:
     """The places of some columns of a header, by number or name."""
     if are_numbers(fields):
         return [int(name) - 1 for name in fields]
     if not has_columns(names, fields):
         numbers = [str(number) for number in range(1, len(fields) + 1)]
         raise SourceError(
-            f"{place} must name the columns "
-            f"{name_list(fields)}, got {name_list(names)}",
+            f"{place} must name the columns {name_list(fields)}, got "
+            f"{name_list(names)}",
             hint=Hint("{fields} takes columns by number", fields=numbers),
         )
     check_names(names, place)
     return [names.index(name) for name in fields]
 
 
-def check_names(names: Sequence[str], place: str) -> None:
+def check_names(names: Sequence[str], place: Place) -> None:
     """Checks that columns have different names."""
     twice = [name for name, count in Counter(names).items() if name and count > 1]
     if twice:
@@ -294,54 +300,31 @@ def check_names(names: Sequence[str], place: str) -> None:
         )
 
 
-def most_frequent_width(rows: Iterable[Row]) -> int:
-    """The number of cells that most rows have; the first of equally many."""
-    counts = Counter(len(cells) for _, cells in rows).most_common(1)
-    return counts[0][0] if counts else 0
-
-
-def fit_rows(
-    where: Callable[[int], str],
-    rows: Iterable[Row],
-    width: int,
-    header: Sequence[str] = (),
-    expected: Sequence[str] = (),
-) -> Iterator[Row]:
-    """The rows, with a SourceError in place of cells that do not fit."""
-    for line, cells in rows:
-        try:
-            check_row(where(line), cells, width, header, expected)
-        except SourceError as error:
-            yield line, error
-        else:
-            yield line, cells
-
-
 def check_row(
-    place: str,
+    place: Place,
     cells: Sequence[str],
     width: int,
     header: Sequence[str] = (),
     expected: Sequence[str] = (),
-) -> None:
-    """Checks the number of cells of a row."""
-    if len(cells) != width:
-        hint = None
-        if len(cells) > width:
-            hint = "a cell that holds the separator must be in quotes"
-        elif expected:
-            hint = (
-                f"its columns are {name_list(expected)}, with commas between in .csv "
-                "and tabs in .tsv and .txt"
-            )
-        raise SourceError(
-            f"{place} must have {width} columns, got {len(cells)}", hint=hint
+) -> SourceError | None:
+    """The error of a row with another number of cells, or that repeats the header."""
+    hint = None
+    if len(cells) > width:
+        hint = "a cell that holds the separator must be in quotes"
+    elif len(cells) < width and expected:
+        hint = (
+            f"its columns are {name_list(expected)}, with commas between in .csv and "
+            "tabs in .tsv and .txt"
         )
+    if len(cells) != width:
+        message = f"{place} must have {width} columns, got {len(cells)}"
+        return SourceError(message, hint=hint)
     if header and [cell.strip() for cell in cells] == list(header):
-        raise SourceError(f"{place} must be a row, and repeats the header")
+        return SourceError(f"{place} must be a row, and repeats the header")
+    return None
 
 
-def _seems_name(first, *others, is_labelled):
+def _seems_name(first: str, *others: str, is_labelled: bool) -> bool:
     """True if the first label is on no other row, and may be the name of a column."""
     # A row may be of several classes.
     known = {name.strip() for label in others for name in label.split(",")}

@@ -19,7 +19,8 @@ from roformer_keras.base.checks import (
 )
 from roformer_keras.base.errors import SourceError, refuse
 from roformer_keras.tables.arrow import is_saved_dataset
-from roformer_keras.tables.files import ENCODINGS, FORMATS, HEADERS, read_records
+from roformer_keras.tables.files import ENCODINGS, HEADERS, read_records
+from roformer_keras.tables.formats import FORMAT_CHOICES
 
 PARTS = ("train", "held_out", "all")
 
@@ -30,10 +31,10 @@ class CorpusSource(Settings):
 
     Args:
         files: paths or glob patterns, in which `**` is any number of folders; each file
-            is read once. See `data.files` for the kinds; a folder is one that
+            is read once. See `tables.files` for the kinds; a folder is one that
             `datasets.Dataset.save_to_disk` has written.
-        fields: the keys or columns of a record; by default `text` of `.jsonl` and the
-            first column of `.csv` and `.tsv`. Plain text has none: a record is a line.
+        fields: the keys or columns of a record; by default `text`, or the first column
+            of a table without a header. Without them a line of plain text is a record.
         format: for files whose extension does not say it.
         header, encoding: of the files. See `FinetuningSettings`.
         group: the key or column by whose value records are held out together, such as
@@ -52,7 +53,7 @@ class CorpusSource(Settings):
 
     files: tuple[str, ...] = file_paths()
     fields: tuple[str, ...] = columns(())
-    format: str | None = choice(None, choices=(None, *FORMATS))
+    format: str | None = choice(None, choices=FORMAT_CHOICES)
     header: str | None = choice(None, choices=(None, *HEADERS))
     encoding: str = choice("utf-8", choices=ENCODINGS)
     group: str | None = columns(None, only=Only("holdout", bool, "holdout"))

@@ -1,34 +1,35 @@
-"""The one reader of texts in files: labelled texts for tasks, records for corpora.
+"""The one reader of tables in files: for training, answers, corpora and indexes.
 
-The extension, or `format`, says what a file is; `.gz` or `.xz` after it is unpacked.
+The extension, or `format`, says what a file is; `.gz`, `.xz` or `.zst` after it is
+unpacked. A path may be a URI that `fsspec` opens, or "-" for standard input. See
+`formats` for adding one.
 
 .jsonl          an object a line; fields are its keys
 .json           a list of objects
-.csv, .tsv, .xlsx
+.csv, .tsv, .txt, .xlsx
                 a row a row; fields are columns, by number from "1" or by name; see
                 `cells`
 .bio, .conll    a token and its tag a line, an empty line after each text
 .parquet, .arrow, .ipc, .feather, and folders of `datasets.Dataset.save_to_disk`:
                 a row a row; fields are columns, as the keys of .jsonl; see `arrow`
-format "squad"  a question a row, in one nested JSON object; see `squad`
-any other       a corpus has a text a line; labelled texts are in .txt, with tabs
-                between
+format "squad"  a question a row, in one nested JSON object; see `objects`
+any other       lines of text, as is .txt where one text of each row is read, without
+                fields, header and label
 
-In a table, if `fields` are names, the first line must be a header that contains them;
-if they are numbers of columns, there is no header. Without `fields`, a corpus is in the
-first column and has no header, and labelled texts have a header if the first line
-contains `text` and `label` (`first`, `second` and `label` for pairs; `context`,
-`question`, `choices` and `label` for rows with choices). `header` says it instead.
-
-All rows of a table have as many cells as its header, or else as most rows. No column
-name, and no key of an object, comes twice.
+In a table of cells the first row is a header if it has the fields, which are names or
+numbers of columns; without fields, if it has `text` and `label` (`first`, `second` and
+`label` for pairs; `context`, `question`, `choices` and `label` for rows with choices).
+`header` says it instead. Without a header the texts come first. All rows have as many
+cells as the header, or else as most; blank rows are left out. No column name, and no
+key of an object, comes twice. Columns that nothing names are left out where a header
+names the others, and refused in training where there is none.
 """
 
 import os
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import numpy as np
 
@@ -38,49 +39,27 @@ from roformer_keras.base.errors import (
     Hint,
     SourceError,
     name_list,
-    refuse,
 )
-from roformer_keras.base.types import FileEncoding, FileFormat, FileHeader
-from roformer_keras.tables import arrow, cells, choices, squad
-from roformer_keras.tables.lines import (
-    OPENERS,
-    UTF_8,
-    file_name,
-    place_line,
-    read_lines,
+from roformer_keras.base.types import FileEncoding, FileHeader
+from roformer_keras.tables.cells import Columns, select_cells
+from roformer_keras.tables.choices import parse_choices
+from roformer_keras.tables.formats import (
+    FORMATS,
+    Format,
+    format_of,
+    is_archive,
+    shown_endings,
 )
-from roformer_keras.tables.objects import read_objects
-from roformer_keras.tables.tagged import join_tokens, read_tagged, token_tags
+from roformer_keras.tables.opening import UTF_8, File
+from roformer_keras.tables.table import Place, RawRow, Row, Table, Value
+from roformer_keras.tables.tagged import join_tokens, token_tags
 
-_TAGGED = (".bio", ".conll")
-_OTHER_NAMES = {".ndjson": ".jsonl"}
-_OBJECTS = (".jsonl", ".json")
-# Files whose fields have names in each row.
-_KEYED = (*_OBJECTS, ".parquet", ".arrow", ".squad")
-# Files that have rows and no lines.
-_ROWS = (".json", ".xlsx", ".parquet", ".arrow", ".squad")
-_TEXT_HINT = Hint("name the texts with {fields}; leave rows without one out")
-# What `format`, `header` and `encoding` can be.
-FORMATS: tuple[str, ...] = typing.get_args(FileFormat)
+# What `header` and `encoding` can be.
 HEADERS: tuple[str, ...] = typing.get_args(FileHeader)
 ENCODINGS: tuple[str, ...] = typing.get_args(FileEncoding)
-# Formats that no extension says.
-_NAMED = ("squad",)
-# Files that have lines, but no texts in them.
-_NO_CORPUS = (".zip", ".tar", ".bz2", ".zst", ".gz", ".xz", ".squad")
-
-
-# === Labelled texts ===
-
-
-@dataclass(frozen=True)
-class Table:
-    """The rows of a file."""
-
-    texts: list
-    labels: list | None
-    lines: list
-    groups: list | None = None
+# The column of the labels, unless fields name another.
+LABEL = "label"
+_TEXT_HINT = Hint("name the texts with {fields}; leave rows without one out")
 
 
 def text_names(count: int, has_choices: bool = False) -> tuple[str, ...]:
@@ -93,6 +72,133 @@ def text_names(count: int, has_choices: bool = False) -> tuple[str, ...]:
 def row_names(row: Sequence) -> tuple[str, ...]:
     """The names of the texts of a row that was read, as in `text_names`."""
     return text_names(len(row), not isinstance(row[-1], str))
+
+
+def is_missing(value: object) -> bool:
+    """True if a cell holds nothing: None, NaN, or what pandas has for these."""
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+# === Rows of any file ===
+
+
+def open_table(
+    path: str, wanted: Columns, format: str | None = None, encoding: str = UTF_8
+) -> Table:
+    """Opens a file, and checks what its header says; rows are read as needed."""
+    check_choice("encoding", encoding, ENCODINGS)
+    if wanted.header is not None:
+        check_choice("header", wanted.header, HEADERS)
+    form = format_of(path, format)
+    if form is None:
+        endings = shown_endings()
+        raise SourceError(
+            f"a table must be {endings}, or text of these with .gz, .xz or .zst after "
+            f"it, got {path}",
+            hint=Hint(
+                f"give {{format}} if it is one of {', '.join(FORMATS)} under another "
+                "name"
+            ),
+        )
+    file = File(path, encoding, form.unit)
+    if form.rows == "cells":
+        rows = cast("Iterator[tuple[int, Sequence[str]]]", form.read(file, ()))
+        return select_cells(file, rows, wanted, is_plain=form.name == "txt")
+    return (_select_tags if form.rows == "tags" else _select_keys)(file, form, wanted)
+
+
+def _select_tags(file: File, form: Format, wanted: Columns) -> Table:
+    if len(wanted.names) > 1 + wanted.is_labelled or wanted.groups:
+        raise SourceError(
+            f"{file.name} has tags, which are for tasks of one text a row, and no "
+            "other columns",
+            hint="leave holdout_by out" if wanted.groups else None,
+        )
+    rows = _rows_of(file, form.read(file, ()), range(len(wanted.names)))
+    return Table(wanted.names, rows)
+
+
+def _select_keys(file: File, form: Format, wanted: Columns) -> Table:
+    if form.names and not wanted.fields and wanted.count != len(form.names) - 1:
+        raise SourceError(
+            f"{file.name} has the columns {name_list(form.names)}, which are for tasks "
+            f"of {len(form.names) - 1} texts a row",
+            hint=Hint("name the columns by {fields}"),
+        )
+    names = form.names[: len(wanted.names)] or wanted.names
+    keys = wanted.fields[: len(names)] or names
+    # Numbers of groups index the fields.
+    numbers = {str(number): key for number, key in enumerate(keys, start=1)}
+    groups = [one if one in keys else numbers.get(one, one) for one in wanted.groups]
+    keys = tuple(dict.fromkeys((*keys, *groups)))
+    rows = _rows_of(file, form.read(file, keys), keys)
+    return Table(keys, rows, [keys.index(group) for group in groups])
+
+
+def _rows_of(
+    file: File, rows: Iterator[RawRow], keys: tuple[str, ...] | range
+) -> Iterator[Row]:
+    for number, values in rows:
+        place = file.place(number)
+        if isinstance(values, SourceError):
+            yield Row((), place, values)
+        elif isinstance(values, Mapping) and not values.keys() >= {*keys}:
+            message = f"{place} must have {name_list(keys)}, got {name_list(values)}"
+            error = SourceError(message, hint=Hint("name others with {fields}"))
+            yield Row((), place, error)
+        else:
+            yield Row(tuple([values[key] for key in keys]), place)  # type: ignore[index]
+
+
+def line_rows(path: str, encoding: str = UTF_8) -> Iterator[Row]:
+    """The lines of a file as rows, also blank ones."""
+    check_choice("encoding", encoding, ENCODINGS)
+    file = File(path, encoding)
+    for number, text in file.lines():
+        yield Row((text.removesuffix("\n").removesuffix("\r"),), file.place(number))
+
+
+def is_lines(
+    path: str,
+    fields: Sequence[str] = (),
+    format: str | None = None,
+    header: str | None = None,
+) -> bool:
+    """True if each line of a file is a text: no format has its ending, or it is .txt.
+
+    It is a table if fields or a header are given.
+    """
+    form = format_of(path, format)
+    is_plain = not is_archive(path) if form is None else form.name == "txt"
+    return is_plain and not fields and header is None
+
+
+# === Texts, with or without labels ===
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """The rows of a file, as lists of one length.
+
+    Attributes:
+        texts: tuples of str, of which the last item may be a tuple of choices.
+        labels: as the file has them, or None if none were read.
+        places: `Place` of each row.
+        groups: for each row, pairs of a column and a value by which rows are grouped,
+            or None.
+    """
+
+    texts: list
+    labels: list | None
+    places: list[Place]
+    groups: list | None = None
+
+    @property
+    def lines(self) -> list[int]:
+        """The number of the line, or of the row, of each."""
+        return [place.number for place in self.places]
 
 
 def read_table(
@@ -110,11 +216,11 @@ def read_table(
     encoding: str = UTF_8,
     classes: Collection[str] | None = (),
     may_be_empty: bool = False,
-) -> Table:
+) -> TextTable:
     """Reads the texts and labels of a file.
 
     Args:
-        path: of the file; "-" is standard input, as a `.txt`.
+        path: of the file, or a URI; "-" is standard input, as a `.txt`.
         count: int. Texts of a row, choices counted as one.
         fields: names of `count` texts and of the label, or numbers of columns. A text
             that is a list of texts is joined by "、". Without
@@ -123,7 +229,7 @@ def read_table(
         labelled: bool. Whether the label is read.
         or_first: bool. Whether a `.txt` that lacks these fields is read as if none
             were given.
-        format: str of `FORMATS`, where the extension does not say it.
+        format: name of a format, where the extension does not say it.
         groups: more columns or keys to read, or those of the texts, by name or number.
         skipped: list or None. If given, rows that lack a field or have no text are left
             out, and their lines and reasons are added to it.
@@ -133,7 +239,7 @@ def read_table(
         has_tokens: bool. Whether a text that is a list is one of tokens, which
             `tagged.join_tokens` joins; a label of as many tags becomes a `TokenTags`.
         header: `"first"` if the first row of a table names its columns, `"none"` if it
-            is a row as the others; as above if None.
+            is a row as the others; if None, it does if it has the fields.
         encoding: of a text file, one of `ENCODINGS`; `"auto"` tries some.
         classes: labels that are known, which are no names of a column; None if any may
             be.
@@ -147,80 +253,112 @@ def read_table(
             label of the first row is on no other and may be a name. Names file and
             line.
     """
-    path, kind = os.fspath(path), _kind(os.fspath(path), format)
-    check_choice("encoding", encoding, ENCODINGS)
-    if header is not None:
-        check_choice("header", header, HEADERS)
+    path, fields = os.fspath(path), tuple(fields)
     _check_fields(fields, count, labelled)
-    _check_kind(path, kind, groups)
-    where = name_places(path, format)
-    names = (*text_names(count, has_choices), "label")[: count + labelled]
-    keys: tuple[str, ...] = ()
-    places: list[int] = []
-    if kind in _TAGGED:
-        rows = read_tagged(path, count, encoding)
-    elif kind in _KEYED:
-        if kind == ".squad":
-            names = _squad_names(path, count)[: count + labelled]
-        keys = tuple(fields[: count + labelled]) or names
-        keys, places = _with_groups(keys, groups)
-        rows = _read_keys(path, kind, keys, encoding)
-    else:
-        sheet = cells.Sheet(path, kind, where, encoding)
-        if count == 1 and not fields and sheet.has_columns(("first", "second")):
-            raise SourceError(
-                f"{file_name(path)} has the columns 'first' and 'second', and one text "
-                "of each row is read",
-                hint=Hint("name the columns by {fields}"),
-            )
-        if kind == ".txt" and or_first and not sheet.has_columns(fields):
-            fields = ()
-        rows, places = sheet.select(
-            fields,
-            names,
-            count,
-            header=header,
-            groups=groups,
-            has_choices=has_choices,
-            classes=classes,
-        )
-    options = count, has_choices, has_tokens, may_be_empty
-    table = Table([], [] if labelled else None, [], [] if groups else None)
-    for line, values in rows:
-        try:
-            if isinstance(values, SourceError):
-                raise values
-            if has_tokens and labelled:
-                text = values[count - has_choices - 1]
-                values[count] = token_tags(text, values[count])
-            texts = _texts_of(values, *options, keys, where(line))
-        except SourceError as error:
+    names = (*text_names(count, has_choices), LABEL)[: count + labelled]
+    wanted = Columns(
+        names=names,
+        count=count,
+        fields=fields,
+        or_first=or_first,
+        groups=tuple(groups),
+        has_choices=has_choices,
+        header=header,
+        classes=classes,
+    )
+    options = has_tokens, may_be_empty
+    _, rows, places = checked_rows(path, wanted, format, encoding, *options)
+    table = TextTable([], [] if labelled else None, [], [] if groups else None)
+    for values, place, error in rows:
+        if error is not None:
             if skipped is None:
-                raise
-            reason = error.message.removeprefix(where(line)).lstrip(": ")
-            skipped.append((line, reason))
+                raise error
+            reason = error.message.removeprefix(str(place)).lstrip(": ")
+            skipped.append((place.number, reason))
             continue
-        table.texts.append(texts)
-        table.lines.append(line)
+        table.texts.append(values[:count])
+        table.places.append(place)
         if table.labels is not None:
             table.labels.append(values[count])
         if table.groups is not None:
             cells_of = ((max(p - count + 1, 0), _group_of(values[p])) for p in places)
             table.groups.append(tuple(cell for cell in cells_of if cell[1]))
     if not table.texts:
-        raise _no_row(path, format, skipped)
+        why = ""
+        if skipped:
+            (line, reason), unit = skipped[0], place.unit
+            why = f" that can be read; {unit} {line}: {reason}"
+        raise SourceError(f"{File(path).name} has no row{why}")
     return table
 
 
-def _no_row(path, format, skipped):
-    why = ""
-    if skipped:
-        line, reason = skipped[0]
-        why = f" that can be read; {row_unit(path, format)} {line}: {reason}"
-    return SourceError(f"{file_name(path)} has no row{why}")
+def read_texts(
+    path: str,
+    count: int,
+    fields: Sequence[str] = (),
+    format: str | None = None,
+    header: str | None = None,
+    encoding: str = UTF_8,
+) -> Iterator[Row]:
+    """The texts of a file without labels; single ones are lines, which may be blank.
+
+    It is a table if there are several texts, by its ending, or by the arguments.
+    """
+    if count == 1 and is_lines(path, fields, format, header):
+        return line_rows(path, encoding)
+    _check_fields(fields, count, labelled=False)
+    wanted = Columns(
+        names=text_names(count),
+        count=count,
+        fields=tuple(fields),
+        header=header,
+        classes=(),
+    )
+    return checked_rows(path, wanted, format, encoding).rows
 
 
-def _check_fields(fields, count, labelled):
+def checked_rows(
+    path: str,
+    wanted: Columns,
+    format: str | None = None,
+    encoding: str = UTF_8,
+    has_tokens: bool = False,
+    may_be_empty: bool = False,
+) -> Table:
+    """The rows of a file, whose texts are checked; others have their error."""
+    table = open_table(path, wanted, format, encoding)
+    names, count = table.names, wanted.count
+
+    def checked(values: tuple[Value, ...], place: Place) -> Row:
+        texts, others = values[: count - wanted.has_choices], values[count:]
+        if has_tokens and wanted.is_labelled:
+            others = (token_tags(texts[-1], others[0]), *others[1:])
+        texts = tuple(_joined(text, has_tokens) for text in texts)
+        for name, text in zip(names, texts, strict=False):
+            if not isinstance(text, str) or not (may_be_empty or text.strip()):
+                raise ConfigurationError(
+                    f"a text must be a str that is not empty, got {text!r:.60} in "
+                    f"{name!r}",
+                    hint=Hint(
+                        "name the texts with {fields}; leave rows without one out"
+                    ),
+                )
+        if wanted.has_choices:
+            texts = (*texts, parse_choices(values[count - 1]))
+        return Row((*texts, *others), place)
+
+    def rows() -> Iterator[Row]:
+        for values, place, error in table.rows:
+            try:
+                yield Row((), place, error) if error else checked(values, place)
+            except ConfigurationError as wrong:
+                message = f"{place}: {wrong.message}"
+                yield Row((), place, SourceError(message, hint=wrong.hint))
+
+    return table._replace(rows=rows())
+
+
+def _check_fields(fields: Sequence[str], count: int, labelled: bool) -> None:
     if fields and len(fields) not in (count + labelled, count + 1):
         raise ConfigurationError(
             f"fields must name {count} {'text' if count == 1 else 'texts'}"
@@ -236,75 +374,12 @@ def _check_fields(fields, count, labelled):
         )
 
 
-def _check_kind(path, kind, groups):
-    if kind in _TAGGED and groups:
-        raise SourceError(
-            f"{file_name(path)} has tags and no columns {', '.join(groups)}",
-            hint="leave holdout_by out",
-        )
-    if kind not in (*_TAGGED, *_KEYED, *cells.KINDS):
-        endings = [f".{name}" for name in FORMATS if name not in _NAMED]
-        raise SourceError(
-            f"a file of labelled texts must be {', '.join(endings[:-1])} or "
-            f"{endings[-1]}, or text of these with .gz or .xz after it, got {path}",
-            hint=Hint(
-                f"give {{format}} if it is one of {', '.join(FORMATS)} under another "
-                "name"
-            ),
-        )
-
-
-def _with_groups(keys, groups):
-    """The keys with those of groups, and the places of these among them."""
-    # Numbers in `groups` index `fields`.
-    numbers = {str(number): key for number, key in enumerate(keys, start=1)}
-    named = [numbers.get(group, group) for group in groups]
-    keys = tuple(dict.fromkeys((*keys, *named)))
-    return keys, [keys.index(group) for group in named]
-
-
-def _texts_of(values, count, has_choices, has_tokens, may_be_empty, keys, where):
-    """The texts of a row, of which the last may be a list of choices."""
-    texts = tuple(_joined(text, has_tokens) for text in values[: count - has_choices])
-    for number, text in enumerate(texts):
-        if not isinstance(text, str) or not (may_be_empty or text.strip()):
-            column = f" in {keys[number]!r}" if keys else ""
-            raise SourceError(
-                f"{where}: a text must be a str that is not empty, got "
-                f"{text!r:.60}{column}",
-                hint=_TEXT_HINT if keys else None,
-            )
-    if has_choices:
-        try:
-            texts = (*texts, choices.parse_choices(values[count - 1]))
-        except ConfigurationError as problem:
-            message = f"{where}: {problem.message}"
-            raise SourceError(message, hint=problem.hint) from None
-    return texts
-
-
-def _squad_names(path, count):
-    if count != 2:
-        raise SourceError(
-            f"{file_name(path)} has questions and texts, which are for tasks of two "
-            "texts a row"
-        )
-    return squad.FIELDS
-
-
-def is_missing(value: Any) -> bool:
-    """True if a cell holds nothing: None, NaN, or what pandas has for these."""
-    if isinstance(value, float | np.floating):
-        return bool(np.isnan(value))
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
-
-
-def _group_of(value):
+def _group_of(value: Value) -> str:
     """The value of a column of `groups`; blank if there is none."""
     return "" if is_missing(value) else str(value).strip()
 
 
-def _joined(text, has_tokens):
+def _joined(text: Value, has_tokens: bool) -> Value:
     """A list of texts, such as tokens or keywords, as one text."""
     if not isinstance(text, list) or not all(isinstance(part, str) for part in text):
         return text
@@ -327,45 +402,34 @@ def read_records(
     Lines that are empty, and records whose every field is blank, are skipped. Values
     come without the spaces around them.
     """
-    kind = _kind(path, format)
-    refuse(
-        kind in _NO_CORPUS,
-        "a corpus must be of .parquet, .arrow, .xlsx, .json, .jsonl, .csv, .tsv or "
-        "plain text such as .txt, text with or without .gz or .xz after it, got "
-        f"{path}: convert it, or unpack it",
-        error=SourceError,
+    path, groups = os.fspath(path), () if group is None else (group,)
+    if is_lines(path, (*fields, *groups), format, header):
+        return _records(line_rows(path, encoding), 1, ())
+    names = tuple(fields) or ("text",)
+    wanted = Columns(
+        names=names,
+        count=len(names),
+        fields=tuple(fields),
+        groups=groups,
+        header=header,
     )
-    group_key = () if group is None else (group,)
-    if kind in _KEYED:
-        names = (*(fields or ("text",)), *group_key)
-        rows = _read_keys(path, kind, names, encoding)
-    elif kind in cells.KINDS and kind != ".txt":
-        names = (*(fields or ("1",)), *group_key)
-        sheet = cells.Sheet(path, kind, name_places(path, format), encoding)
-        rows = sheet.stream(names, header)
-    elif fields or group is not None:
-        raise ConfigurationError(
-            f"plain text has neither fields nor group, {path} is given "
-            f"fields={list(fields)!r}, group={group!r}",
-            hint="name it .jsonl, .csv or .tsv if it is that",
-        )
-    else:
-        rows = ((line, [text]) for line, text in read_lines(path, encoding))
-    return _clean(rows, group is not None, name_places(path, format))
+    _, rows, places = open_table(path, wanted, format, encoding)
+    return _records(rows, len(names), places)
 
 
-def _clean(rows, has_group, where):
-    for line, values in rows:
-        if isinstance(values, SourceError):
-            raise values
-        values = tuple([_as_text(value, line, where) for value in values])
-        group = values[-1] if has_group else None
-        values = values[:-1] if has_group else values
-        if any(values):
-            yield values, group
+def _records(
+    rows: Iterator[Row], count: int, groups: Sequence[int]
+) -> Iterator[tuple[tuple[str, ...], str | None]]:
+    for values, place, error in rows:
+        if error is not None:
+            raise error
+        texts = tuple([_as_text(value, place) for value in values])
+        group = texts[groups[0]] if groups else None
+        if any(texts[:count]):
+            yield texts[:count], group
 
 
-def _as_text(value, line, where):
+def _as_text(value: Value, place: Place) -> str:
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
@@ -373,76 +437,6 @@ def _as_text(value, line, where):
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     raise SourceError(
-        f"{where(line)}: a field must be a string, a list of strings or a "
-        f"number, got {value!r:.60}"
+        f"{place}: a field must be a string, a list of strings or a number, got "
+        f"{value!r:.60}"
     )
-
-
-# === Rows and objects ===
-
-
-def read_texts(
-    path: str,
-    count: int,
-    layout: Mapping[str, Any],
-    skipped: list[tuple[int, str]] | None = None,
-) -> list[tuple[int, tuple]]:
-    """Pairs of a line and its texts, of a file without labels.
-
-    Single texts are lines, which may be blank, unless the file is a table by its name
-    or by the layout.
-    """
-    is_stated = any(layout.get(name) for name in ("fields", "format", "header"))
-    if count > 1 or is_stated or is_table(path):
-        table = read_table(path, count, labelled=False, skipped=skipped, **layout)
-        return list(zip(table.lines, table.texts, strict=True))
-    return [
-        (line, (text.removesuffix("\n").removesuffix("\r"),))
-        for line, text in read_lines(path, layout.get("encoding", UTF_8))
-    ]
-
-
-def name_places(path: str, format: str | None = None) -> Callable[[int], str]:
-    """A function from the number of a line or row to where it stands, for errors."""
-    if row_unit(path, format) == "row":
-        return lambda row: f"row {row} of {file_name(path)}"
-    return lambda line: place_line(line, path)
-
-
-def place(line: int, path: str, format: str | None = None) -> str:
-    """Position in a file, as errors say it; arguments as in `name_places`."""
-    return name_places(path, format)(line)
-
-
-def is_table(path: str) -> bool:
-    """True for files of rows or objects, by their name; others are lines of text."""
-    kind = _kind(path)
-    return kind != ".txt" and kind in (*_KEYED, *cells.KINDS)
-
-
-def row_unit(path: str, format: str | None = None) -> str:
-    """`"row"` for files that have rows and no lines, such as Parquet; else `"line"`."""
-    return "row" if _kind(path, format) in _ROWS else "line"
-
-
-def _kind(path, format=None):
-    if format is not None:
-        check_choice("format", format, FORMATS)
-        return f".{format}"
-    if arrow.is_saved_dataset(path):
-        return ".arrow"
-    stem, kind = os.path.splitext("stdin.txt" if path == "-" else path.lower())
-    if kind in arrow.KINDS:
-        return arrow.KINDS[kind]
-    if kind in OPENERS:
-        kind = os.path.splitext(stem)[1]
-    return _OTHER_NAMES.get(kind, kind)
-
-
-def _read_keys(path, kind, keys, encoding):
-    """Line or row numbers and the values of some keys, or a SourceError."""
-    if kind in _OBJECTS:
-        return read_objects(path, kind, keys, encoding)
-    if kind == ".squad":
-        return squad.read_questions(path, keys, encoding)
-    return arrow.read_columns(path, kind, keys)

@@ -12,10 +12,7 @@ import numpy as np
 
 from roformer_keras.base.errors import ConfigurationError, Hint, refuse
 from roformer_keras.tables.arrow import ROWS_AT_A_TIME, stored_features, with_names
-from roformer_keras.tables.files import is_missing, text_names
-
-# The column of the labels, unless fields name another.
-LABEL = "label"
+from roformer_keras.tables.files import LABEL, is_missing, text_names
 
 
 def is_table(x: Any) -> bool:

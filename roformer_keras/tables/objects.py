@@ -1,44 +1,37 @@
-"""Objects of JSON: one a line, or a list of them."""
+"""Objects of JSON: one a line, a list of them, or the questions of SQuAD."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
 
-from roformer_keras.base.errors import ConfigurationError, Hint, SourceError, name_list
+from roformer_keras.base.errors import ConfigurationError, Hint, SourceError
 from roformer_keras.io.json_file import check_unicode, parse_json, strict_json
-from roformer_keras.tables.lines import (
-    UTF_8,
-    file_name,
-    place_line,
-    read_lines,
-    read_text,
-)
+from roformer_keras.tables.opening import File
+from roformer_keras.tables.table import Value
 
 _LAYOUT = Hint(
     "a .json file is a list of objects; {format:'jsonl'} reads an object a line, and "
     "'squad' SQuAD's files"
 )
+_QUESTIONS = (
+    "a file of questions has data, a list of articles with paragraphs, and these have "
+    "a context and qas; a file with an object a line is of the format jsonl"
+)
+_Rows = Iterator[tuple[int, Mapping[str, Value] | SourceError]]
 
 
-def read_objects(
-    path: str, kind: str, keys: Sequence[str], encoding: str = UTF_8
-) -> Iterator[tuple[int, list | SourceError]]:
-    """Numbers of lines, or of objects from 1, and the values of some keys.
-
-    In place of the values of an object that lacks some, its SourceError.
-    """
-    if kind == ".json":
-        yield from _read_list(path, keys, encoding)
-        return
-    for line, text in read_lines(path, encoding):
+def read_lines(file: File, keys: Sequence[str]) -> _Rows:
+    """Numbers and objects of the lines that are not blank."""
+    for line, text in file.lines():
         if text.isspace():
             continue
-        line_place = place_line(line, path)
         try:
-            yield line, _values_of(parse_object(text, line_place), keys, line_place)
+            yield line, parse_object(text, str(file.place(line)))
         except SourceError as error:
             yield line, error
 
 
-def parse_object(text: str, place: str) -> dict:
+def parse_object(text: str, place: str) -> dict[str, Value]:
     """The object that a JSON text holds."""
     try:
         content = strict_json(text)
@@ -50,31 +43,46 @@ def parse_object(text: str, place: str) -> dict:
     return content
 
 
-def _read_list(path, keys, encoding):
-    name = file_name(path)
-    text = read_text(path, encoding)
-    if not text.strip():
-        return
-    try:
-        content = parse_json(text, name, kind=list, trusted=True)
-    except ConfigurationError as error:
-        raise SourceError(error.message, hint=_LAYOUT) from error
-    for number, found in enumerate(content, start=1):
-        row_place = f"row {number} of {name}"
-        try:
-            if not isinstance(found, dict):
-                raise SourceError(
-                    f"{row_place} must be an object, got {found!r:.60}", hint=_LAYOUT
-                )
-            yield number, _values_of(found, keys, row_place)
-        except SourceError as error:
-            yield number, error
+def read_list(file: File, keys: Sequence[str]) -> _Rows:
+    """Numbers, from 1, and objects of a list."""
+    text = file.text()
+    content = _parse(text, file, _LAYOUT, list) if text.strip() else []
+    for number, item in enumerate(content, start=1):
+        is_object = isinstance(item, dict)
+        message = f"{file.place(number)} must be an object, got {item!r:.60}"
+        yield number, item if is_object else SourceError(message, hint=_LAYOUT)
 
 
-def _values_of(found, keys, place):
-    if not found.keys() >= set(keys):
+def read_squad(file: File, keys: Sequence[str]) -> _Rows:
+    """Numbers of the questions of SQuAD and CMRC, from 1, and these as objects.
+
+    `data` is a list of articles with `paragraphs`; of these each has a `context` and
+    `qas`, its questions. A row has the keys of its question, paragraph and article.
+    """
+    content = _parse(file.text(), file, _QUESTIONS, dict)
+    numbers = itertools.count(1)
+    for article_place, article in _children(content, "data", file.name):
+        for place, paragraph in _children(article, "paragraphs", article_place):
+            for _, question in _children(paragraph, "qas", place):
+                yield next(numbers), ChainMap(question, paragraph, article)
+
+
+def _children(parent, key, place):
+    """The places of the objects in a list of an object, and these."""
+    children = parent.get(key)
+    if not isinstance(children, list):
         raise SourceError(
-            f"{place} must have {name_list(keys)}, got {name_list(found)}",
-            hint=Hint("name others with {fields}"),
+            f"{place} must have {key!r}, a list, got {children!r:.60}", hint=_QUESTIONS
         )
-    return [found[key] for key in keys]
+    for number, child in enumerate(children):
+        item_place = f"{key}[{number}] of {place}"
+        if not isinstance(child, dict):
+            raise SourceError(f"{item_place} must be an object, got {child!r:.60}")
+        yield item_place, child
+
+
+def _parse(text, file, hint, kind):
+    try:
+        return parse_json(text, file.name, kind=kind, trusted=True)
+    except ConfigurationError as error:
+        raise SourceError(error.message, hint=hint) from error

@@ -3,25 +3,24 @@
 import contextlib
 import datetime
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from roformer_keras.base.checks import check_file
 from roformer_keras.base.errors import ConfigurationError, SourceError, name_list
 from roformer_keras.base.extras import import_extra
+from roformer_keras.tables.opening import File
 
 
-def read_sheet(path: str) -> Iterator[tuple[int, list[str]]]:
+def read_sheet(file: File, keys: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """Numbers and cells of the rows of a workbook that are not empty.
 
     As in CSV, cells at the end of a row may be empty.
     """
     openpyxl = import_extra("openpyxl", "an .xlsx file")
-    check_file(path)
     try:
-        with open(path, "rb") as file:
+        with file.open(seeks=True) as stream:
             with _quiet():
-                book = openpyxl.load_workbook(file, read_only=True, data_only=True)
-            rows = _sheet_rows(book, path)
+                book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
+            rows = _sheet_rows(book, file.name)
             while True:
                 with _quiet():
                     row = next(rows, None)
@@ -34,7 +33,7 @@ def read_sheet(path: str) -> Iterator[tuple[int, list[str]]]:
     except Exception as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise SourceError(
-            f"cannot read {path} as Excel: {' '.join(reason.split()):.200}",
+            f"cannot read {file.name} as Excel: {' '.join(reason.split()):.200}",
             hint="if it is damaged, write or fetch it again",
         ) from error
 
@@ -47,7 +46,7 @@ def _quiet():
         yield
 
 
-def _sheet_rows(book, path):
+def _sheet_rows(book, name):
     names, width = [], 0
     for sheet in book.worksheets:
         # The size that a file states can be wrong.
@@ -62,7 +61,7 @@ def _sheet_rows(book, path):
                 names.append(sheet.title)
             if len(names) > 1:
                 raise SourceError(
-                    f"{path} must have one sheet with rows, got {name_list(names)}",
+                    f"{name} must have one sheet with rows, got {name_list(names)}",
                     hint="save the sheet as a separate file",
                 )
             width = width or len(cells)

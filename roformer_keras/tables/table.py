@@ -1,14 +1,18 @@
 """A table: rows of values, each with its place, from whatever holds them.
 
-Files, objects in memory and requests are read as a `Table`; the readers of this folder
-make one. Rows are read once and as they are needed.
+The readers of this folder make a `Table` of a file, and of objects in memory. Rows are
+read once and as they are needed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from roformer_keras.base.errors import SourceError
 
 # What a cell can hold, as JSON has it.
 Value = str | int | float | bool | None | Sequence["Value"] | Mapping[str, "Value"]
+# The number of a line or row, and what stands there: cells, or an object by key.
+RawRow = tuple[int, Sequence[Value] | Mapping[str, Value] | SourceError]
 
 
 class Place(NamedTuple):
@@ -26,29 +30,29 @@ class Place(NamedTuple):
     unit: str = "line"
 
     def __str__(self) -> str:
-        name = "standard input" if self.source == "-" else self.source
-        return f"{self.unit} {self.number}" + (f" of {name}" if name else "")
+        return f"{self.unit} {self.number}" + (f" of {self.source}" * bool(self.source))
 
 
 class Row(NamedTuple):
-    """Values of the columns that were asked for, and where they stand."""
+    """Values of the columns that were asked for, and where they stand.
+
+    A row that breaks a rule has no values, and the error that says so.
+    """
 
     values: tuple[Value, ...]
     place: Place
+    error: SourceError | None = None
 
 
-class Table(Protocol):
+class Table(NamedTuple):
     """Rows with the same columns.
 
     Attributes:
-        names: of the columns; empty if nothing names them.
+        names: of the values of a row, by which errors name them.
+        rows: iterator of `Row`, once.
+        groups: of each column by which rows are grouped, where its values are in a row.
     """
 
     names: tuple[str, ...]
-
-    def __iter__(self) -> Iterator[Row]:
-        """The rows, once.
-
-        Raises:
-            SourceError: a row breaks a rule; its message begins with the place.
-        """
+    rows: Iterator[Row]
+    groups: Sequence[int] = ()

@@ -12,12 +12,8 @@ import numpy as np
 
 from roformer_keras.base.checks import is_integer
 from roformer_keras.base.errors import ConfigurationError, SourceError
-from roformer_keras.tables.lines import (
-    UTF_8,
-    file_name,
-    place_line,
-    read_lines,
-)
+from roformer_keras.tables.opening import File
+from roformer_keras.tables.table import Value
 
 _LOGGER = logging.getLogger(__name__)
 _TAG = re.compile(r"([BIOMESLUW])(?:[-_](.+))?", re.IGNORECASE | re.DOTALL)
@@ -169,24 +165,20 @@ def _tags_of(token, tag):
 
 
 def read_tagged(
-    path: str, count: int, encoding: str = UTF_8
-) -> Iterator[tuple[int, Any]]:
+    file: File, keys: Sequence[str]
+) -> Iterator[tuple[int, list[Value] | SourceError]]:
     """Line numbers, and the text and its tags, one of each character.
 
     In place of a text with a line that is no token and tag, or has another number of
     columns than most, its SourceError. Lines `-DOCSTART-`, between the documents of
     CoNLL, are left out.
     """
-    if count != 1:
-        raise SourceError(
-            f"{file_name(path)} has tags, which are for tasks of one text a row"
-        )
     texts: list[tuple[int, list]] = []
     errors: dict[int, SourceError] = {}
     widths: dict[int, dict[int, int]] = {}
     counts: Counter[int] = Counter()
     is_inside = False
-    for line, text in read_lines(path, encoding):
+    for line, text in file.lines():
         if not text.strip() or text.startswith("-DOCSTART-"):
             is_inside = False
             continue
@@ -202,8 +194,7 @@ def read_tagged(
             counts[len(words)] += 1
         else:
             error = SourceError(
-                f"{place_line(line, path)} must be a token and its tag, got "
-                f"{text!r:.60}"
+                f"{file.place(line)} must be a token and its tag, got {text!r:.60}"
             )
             errors.setdefault(begins, error)
     width = counts.most_common(1)[0][0] if counts else 0
@@ -211,7 +202,7 @@ def read_tagged(
         for number, line in found.items():
             if number != width:
                 error = SourceError(
-                    f"{place_line(line, path)} must have {width} columns, as most "
+                    f"{file.place(line)} must have {width} columns, as most "
                     f"lines, got {number}",
                     hint="a token with blanks needs tabs between the columns",
                 )
@@ -221,7 +212,7 @@ def read_tagged(
     if readable and has_places:
         _LOGGER.info(
             "%s has a number after each character, its place in a word; it is left out",
-            file_name(path),
+            file.name,
         )
     for begins, tokens in texts:
         if begins in errors:

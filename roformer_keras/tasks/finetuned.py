@@ -15,9 +15,8 @@ from roformer_keras.io.sources import PRESET_BASELINES
 from roformer_keras.io.training_folder import PRESET, SETTINGS, training_folder
 from roformer_keras.models.preset_files import opened_checkpoint
 from roformer_keras.tables.choices import parse_choices
-from roformer_keras.tables.files import name_places, read_table, row_names
-from roformer_keras.tables.lines import UTF_8
-from roformer_keras.tables.memory import LABEL
+from roformer_keras.tables.files import LABEL, read_table, row_names
+from roformer_keras.tables.opening import UTF_8
 from roformer_keras.tables.texts import as_texts
 from roformer_keras.tasks.evaluation import evaluate_task
 from roformer_keras.tasks.finetuning_settings import trained_settings
@@ -88,8 +87,7 @@ class FinetunedTask:
             header=header,
             encoding=encoding,
         )
-        where = name_places(path, format)
-        return list(zip(map(where, table.lines), table.texts, strict=True))
+        return list(zip(map(str, table.places), table.texts, strict=True))
 
     def read_row(self, texts: Sequence[str]) -> tuple[Any, ...]:
         """A row of texts as str; choices are a JSON list.

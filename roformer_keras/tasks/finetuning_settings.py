@@ -25,7 +25,8 @@ from roformer_keras.io.journal import fingerprints, run_metadata
 from roformer_keras.io.json_file import read_json
 from roformer_keras.io.training_folder import SETTINGS, training_folder
 from roformer_keras.tables.arrow import data_files
-from roformer_keras.tables.files import ENCODINGS, FORMATS, HEADERS
+from roformer_keras.tables.files import ENCODINGS, HEADERS
+from roformer_keras.tables.formats import FORMAT_CHOICES
 from roformer_keras.tasks.optimizer_settings import (
     OptimizerSettings,
     dtype_policy,
@@ -144,7 +145,7 @@ class FinetuningSettings(Settings):
     holdout: float = number(0.0, minimum=0, below=1)
     holdout_by: tuple[str, ...] = columns((), only=Only("holdout", bool, "holdout"))
     fields: tuple[str, ...] = columns(())
-    format: str | None = choice(None, choices=(None, *FORMATS))
+    format: str | None = choice(None, choices=FORMAT_CHOICES)
     header: str | None = choice(None, choices=(None, *HEADERS))
     encoding: str = choice("utf-8", choices=ENCODINGS)
     on_bad_row: str = choice("error", choices=("error", "skip"))

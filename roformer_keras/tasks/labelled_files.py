@@ -5,13 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from roformer_keras.base.errors import ConfigurationError, SourceError
-from roformer_keras.tables.files import is_missing, place, read_table, row_unit
-from roformer_keras.tables.memory import LABEL
+from roformer_keras.tables.files import LABEL, is_missing, read_table
+from roformer_keras.tables.table import Place
 from roformer_keras.tasks.labels import as_name, label_kind
 
-# With more rows than these, classes must come again.
-_FEW_ROWS = 20
-_PAIRS_HINT = "; if a row has two texts and a label, pass {pairs:True}"
 # Rows that are tried together where bad ones are left out.
 _ROWS_AT_A_TIME = 256
 
@@ -23,22 +20,26 @@ class Examples:
     path: str
     texts: list
     labels: list
-    lines: list
+    places: list[Place]
     groups: list | None = None
     skipped: list = dataclasses.field(default_factory=list)
-    format: str | None = None
     kind: type = str
+
+    @property
+    def lines(self) -> list[int]:
+        """The number of the line, or of the row, of each."""
+        return [place.number for place in self.places]
 
     @property
     def unit(self) -> str:
         """Unit of `lines`: `"line"`, or `"row"` of a file that has no lines."""
-        return row_unit(self.path, self.format)
+        return self.places[0].unit
 
     def select(self, numbers: Sequence[int]) -> "Examples":
         """Some of the rows."""
         columns = {
             name: [getattr(self, name)[n] for n in numbers]
-            for name in ("texts", "labels", "lines", "groups")
+            for name in ("texts", "labels", "places", "groups")
             if getattr(self, name) is not None
         }
         return dataclasses.replace(self, **columns)  # type: ignore[arg-type]
@@ -57,8 +58,8 @@ class Examples:
                 except ConfigurationError as error:
                     if error.row is None:
                         break
-                    line = self.lines[part.pop(error.row)]
-                    skipped.append((line, error.message))
+                    place = self.places[part.pop(error.row)]
+                    skipped.append((place.number, error.message))
             good += part
         if not good:
             line, reason = skipped[0]
@@ -76,8 +77,7 @@ class Examples:
         except ConfigurationError as error:
             if error.row is None:
                 raise
-            line = self.lines[error.row]
-            raise _error(self.path, line, error, self.format) from error
+            raise _error(self.places[error.row], error) from error
 
 
 def read_examples(
@@ -118,10 +118,10 @@ def read_examples(
     assert table.labels is not None
     columns: list | None = None if table.groups is None else []
     kind = label_kind(table.labels)
-    examples = Examples(str(path), [], [], [], columns, format=format, kind=kind)
+    examples = Examples(str(path), [], [], [], columns, kind=kind)
     examples.skipped.extend(skipped or [])
-    for row, (value, texts, line) in enumerate(
-        zip(table.labels, table.texts, table.lines, strict=True)
+    for row, (value, texts, place) in enumerate(
+        zip(table.labels, table.texts, table.places, strict=True)
     ):
         try:
             label = task_class.files_class.parse_label(value, texts, options)
@@ -130,22 +130,21 @@ def read_examples(
                 column = fields[-1] if len(fields) > count else LABEL
                 error = ConfigurationError(f"{error.message} in {column!r}")
             if not skips:
-                raise _error(path, line, error, format) from error
-            examples.skipped.append((line, error.message))
+                raise _error(place, error) from error
+            examples.skipped.append((place.number, error.message))
             continue
         examples.texts.append(texts)
         examples.labels.append(label)
-        examples.lines.append(line)
+        examples.places.append(place)
         if examples.groups is not None and table.groups is not None:
             examples.groups.append(table.groups[row])
     if not examples.texts:
         line, reason = examples.skipped[0]
         raise SourceError(
-            f"{path} has no row with a label; {examples.unit} {line}: {reason}"
+            f"{path} has no row with a label; {place.unit} {line}: {reason}"
         )
     return examples
 
 
-def _error(path, line, error, format):
-    where = place(line, path, format)
-    return SourceError(f"{where}: {error.message}", hint=error.hint)
+def _error(place, error):
+    return SourceError(f"{place}: {error.message}", hint=error.hint)

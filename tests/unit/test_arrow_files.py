@@ -10,9 +10,10 @@ from table_files import write_saved_dataset, write_table
 
 from roformer_keras.base.errors import SourceError
 from roformer_keras.cli.texts import read_lines
-from roformer_keras.tables import arrow, files
+from roformer_keras.tables import arrow
 from roformer_keras.tables.corpus import CorpusSource, read_corpus
 from roformer_keras.tables.files import read_records, read_table
+from roformer_keras.tables.opening import File
 
 ROWS = {"id": [7, 8, 9], "text": ["甲，乙", "丙 丁", "戊"], "label": ["好", "坏", "好"]}
 TEXTS, LABELS = [("甲，乙",), ("丙 丁",), ("戊",)], ["好", "坏", "好"]
@@ -38,7 +39,7 @@ def test_a_saved_dataset(tmp_path):
     whole = pa.table(ROWS)
     folder = write_saved_dataset(tmp_path / "saved", whole.slice(0, 2), whole.slice(2))
     assert read_table(folder, 1).texts == TEXTS
-    assert files.place(3, str(folder)) == f"row 3 of {folder}"
+    assert str(read_table(folder, 1).places[2]) == f"row 3 of {folder}"
     for name in (folder, tmp_path / "s*"):
         source = CorpusSource(files=(str(name),), fields=("label", "text"))
         records = list(read_corpus(source))
@@ -178,7 +179,8 @@ def test_few_rows_are_in_memory_at_a_time(tmp_path):
     table = pa.table({"text": ["甲"] * count})
     for name in ("a.parquet", "a.arrow"):
         path = write_table(tmp_path / name, table)
-        batches = list(arrow._batches(str(path), path.suffix, ["text"]))
+        read = getattr(arrow, f"_{path.suffix[1:]}_batches")
+        batches = list(arrow._batches(File(str(path)), read, ["text"]))
         assert [batch.num_rows for batch in batches] == [arrow.ROWS_AT_A_TIME] * 3
 
 
@@ -193,5 +195,5 @@ def test_many_small_groups_of_rows_are_read_together(tmp_path):
     texts = [f"第{number}行" for number in range(3000)]
     table = pa.table({"text": texts})
     path = write_table(tmp_path / "a.parquet", table, row_group_size=1)
-    read = arrow.read_columns(str(path), ".parquet", ["text"])
-    assert [values[0] for _, values in read] == texts
+    read = arrow.read_parquet(File(str(path)), ["text"])
+    assert [values["text"] for _, values in read] == texts

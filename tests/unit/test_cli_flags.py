@@ -19,10 +19,11 @@ from common import run_main as run
 
 import roformer_keras
 from roformer_keras.base.errors import ConfigurationError, RoFormerError, SourceError
-from roformer_keras.base.types import FileEncoding, FileFormat
+from roformer_keras.base.types import FileEncoding
 from roformer_keras.cli import finetune, pretrain
 from roformer_keras.cli.main import _add_flags, find_commands
 from roformer_keras.cli.texts import read_lines
+from roformer_keras.tables import formats
 from roformer_keras.tables.corpus import CorpusSource
 from roformer_keras.tasks import TASKS
 from roformer_keras.tasks.finetuning_settings import FinetuningSettings
@@ -132,7 +133,7 @@ def test_the_help_names_every_command(cli):
 
 # === Types of flags ===
 
-FORMATS = " ".join(typing.get_args(FileFormat))
+FORMATS = " ".join(formats.FORMATS)
 ENCODINGS = " ".join(typing.get_args(FileEncoding))
 ENGINES = "auto keras openvino openvino-int8"
 # What values of flags must be; a flag of one command has the command before it.

@@ -455,12 +455,16 @@ def test_columns_that_are_not_there(tmp_path):
     files = {"a.tsv": PAIRS, "named.tsv": NAMED, "a.jsonl": OBJECTS, "a.bio": "她 O\n"}
     write_files(tmp_path, files)
     cases = [
-        ("a.tsv", "source", "have the column 'source' of holdout_by: columns"),
-        ("named.tsv", "author", "'author' of holdout_by, got 'first', 'second',"),
-        ("named.tsv", "5", "have the column '5' of holdout_by, got 'first'"),
+        (
+            "a.tsv",
+            "source",
+            "the column 'source', by which rows are grouped: columns",
+        ),
+        ("named.tsv", "author", "'author', by which .*, got 'first', 'second',"),
+        ("named.tsv", "5", "have the column '5', .*, got 'first'"),
         ("a.tsv", "5", "line 1 of .* must have 5 columns, got 4"),
         ("a.jsonl", "author", "must have .*'author', got 'first'"),
-        ("a.bio", "1", "has tags and no columns 1: leave holdout_"),
+        ("a.bio", "1", "has tags, .* no other columns: leave holdout_"),
     ]
     wrong = unrefused(
         [((tmp_path / name, group), message) for name, group, message in cases],

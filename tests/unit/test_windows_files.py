@@ -35,7 +35,12 @@ def test_tables_with_crlf_and_a_byte_order_mark(tmp_path, name, content):
     expected = tmp_path / f"unix-{name}"
     expected.write_text(content, encoding="utf-8")
     table = read_table(crlf(tmp_path / name, content), 1)
-    assert table == read_table(expected, 1)
+    unix = read_table(expected, 1)
+    assert (table.texts, table.labels, table.lines) == (
+        unix.texts,
+        unix.labels,
+        unix.lines,
+    )
     assert len(table.texts) == 2
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from roformer_keras.tables import files
+from roformer_keras.tables import opening
 from tools import DATA, ROOT
 
 POEMS = DATA / "poetry" / "tang_poems.jsonl.gz"
@@ -17,7 +17,7 @@ MIN_CHARACTERS, MAX_CHARACTERS = 5, 500
 
 def _read_rows(path):
     """Of `.jsonl` the values of each object, of `.tsv` the first field, or the line."""
-    for _, row in files.read_lines(str(path)):
+    for _, row in opening.File(str(path)).lines():
         if ".jsonl" in path.suffixes:
             yield json.loads(row).values()
         else:

@@ -28,7 +28,7 @@ from roformer_keras.base import checks
 from roformer_keras.base.checks import read_toml
 from roformer_keras.base.errors import ConfigurationError, SourceError, errors_at
 from roformer_keras.tables.corpus import CorpusSource, read_corpus
-from roformer_keras.tables.files import read_lines
+from roformer_keras.tables.opening import File
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import (
     build_subword_vocabulary,
@@ -300,7 +300,7 @@ def read_files(texts, folder):
     """Part -> pairs of lines of two files."""
     parts = {}
     for part in PARTS:
-        sides = [list(read_lines(str(folder / x))) for x in getattr(texts, part)]
+        sides = [list(File(str(folder / x)).lines()) for x in getattr(texts, part)]
         if len({len(side) for side in sides}) != 1:
             raise SourceError(
                 f"the files of {part} must have as many lines each, got "
