@@ -36,7 +36,7 @@ from common import (
     SIM,
     config_of_saved,
 )
-from finetuning_cases import ONE_BLOCK, assert_mean_of_adversarial_steps
+from finetuning_cases import assert_mean_of_adversarial_steps, load_small
 from golden_outputs import golden, golden_batches, golden_cases
 from keras import ops
 
@@ -209,8 +209,8 @@ def check_linear_attention():
     """Layers of each kind learn, and a model of one of them writes."""
     for kind in ("linear", "performer"):
         assert_pieces_are_the_whole(kind)
-    model = RoFormerCausalLM.from_preset(
-        GPT, attention_type="rotary_performer", performer_features=8, **ONE_BLOCK
+    model = load_small(
+        RoFormerCausalLM, GPT, attention_type="rotary_performer", performer_features=8
     )
     prompts = [(2, 7, 9), (2, 30, 8, 0, 11)]
     options = {"max_length": 24, "stop_tokens": (5, 60), "method": "greedy"}
@@ -263,8 +263,8 @@ def check_generation():
     prompts, stops = [(2, 7, 9), (2, 30, 8, 0, 11)], (5, 60, 61, 62, 63)
     # In one shape for all methods, and for the copies of a paraphrase.
     options = {"max_length": 17, "stop_tokens": stops, "seed": 3}
-    gpt = RoFormerCausalLM.from_preset(GPT, **ONE_BLOCK)
-    sim = RoFormerSim.from_preset(SIM, **ONE_BLOCK)
+    gpt = load_small(RoFormerCausalLM, GPT)
+    sim = load_small(RoFormerSim, SIM)
     greedy = gpt.generate([*prompts, *prompts], method="greedy", **options)
     for at, prompt in enumerate(prompts):
         max_new = options["max_length"] - len(prompt)
@@ -300,7 +300,7 @@ def check_generation():
 def check_finetuning():
     """Tasks on texts: what is learned, and that batches have few widths."""
     texts = ["今天天气不错", "她在北京", "我们学习语言", "在上海工作的人"] * 2
-    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2, **ONE_BLOCK)
+    model = load_small(RoFormerTextClassifier, num_classes=2)
     model.compile(keras.optimizers.Adam(1e-2))
     history = model.fit(texts, [0, 1] * 4, epochs=8, batch_size=8, verbose=0).history
     assert history["loss"][-1] < 0.5 * history["loss"][0]
@@ -312,9 +312,7 @@ def check_finetuning():
 
     sentences = ["她在北京", "我们在上海"] * 4
     tags = [["O", "O", "B-地", "I-地"], ["O", "O", "O", "B-地", "I-地"]] * 4
-    model = RoFormerTokenClassifier.from_preset(
-        CHARACTER, labels=["地"], crf=True, **ONE_BLOCK
-    )
+    model = load_small(RoFormerTokenClassifier, labels=["地"], crf=True)
     model.compile(keras.optimizers.Adam(1e-2))
     model.fit(sentences, tags, epochs=15, batch_size=8, verbose=0)
     spans = [
@@ -325,7 +323,7 @@ def check_finetuning():
 
 
 def check_ema_of_two_fits():
-    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2, **ONE_BLOCK)
+    model = load_small(RoFormerTextClassifier, num_classes=2)
     model.compile(make_optimizer(0.001, ema=0.9))
     for _ in range(2):
         model.fit(["好极了", "太差了"], [1, 0], verbose=0)
@@ -333,12 +331,12 @@ def check_ema_of_two_fits():
 
 
 def check_adversarial_steps():
-    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2, **ONE_BLOCK)
+    model = load_small(RoFormerTextClassifier, num_classes=2)
     assert_mean_of_adversarial_steps(model)
 
 
 def check_export():
-    sim = RoFormerSim.from_preset(SIM, **ONE_BLOCK)
+    sim = load_small(RoFormerSim, SIM)
     with tempfile.TemporaryDirectory() as folder:
         export_model(sim, Path(folder) / "served", "onnx")
         vectors = ServedEncoder(Path(folder) / "served").encode(["今天天气不错"])

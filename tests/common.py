@@ -177,6 +177,15 @@ def change_json(path, **fields):
     write_file(path, {**read_json(path), **fields})
 
 
+def load_golden(path):
+    """The arrays of a golden file, and its metadata."""
+    import numpy as np
+
+    with np.load(path) as file:
+        arrays = dict(file)
+    return arrays, json.loads(str(arrays.pop("metadata")))
+
+
 def json_lines(text):
     """The objects of lines of JSON."""
     return [json.loads(line) for line in text.splitlines()]

@@ -2,7 +2,7 @@
 
 import keras
 import numpy as np
-from common import to_json_lines
+from common import CHARACTER, to_json_lines
 
 # What makes a small model smaller: one block, and no dropout.
 ONE_BLOCK = {
@@ -14,6 +14,11 @@ ONE_BLOCK = {
 GOOD = ["今天天气不错", "她在北京", "我们学习语言", "你说的是这个人"]
 BAD = ["天气不", "在上海工作的人", "不是我们", "他们不学习"]
 COUPLES = list(zip(GOOD, BAD, strict=True))
+
+
+def load_small(kind, source=CHARACTER, **options):
+    """One block of a checkpoint as a model of a class, without dropout."""
+    return kind.from_preset(source, **{**ONE_BLOCK, **options})
 
 
 def lines(*rows):

@@ -1,18 +1,15 @@
 """Outputs of models by the real bert4keras, for every option, on padded batches."""
 
 import functools
-import json
 
 import numpy as np
-from common import CHECKPOINTS
+from common import CHECKPOINTS, load_golden
 
 
 @functools.cache
 def golden(version="0.11.5"):
     """The arrays and the metadata that a version of bert4keras wrote."""
-    with np.load(CHECKPOINTS / f"golden-{version}.npz") as file:
-        arrays = dict(file)
-    return arrays, json.loads(str(arrays.pop("metadata")))
+    return load_golden(CHECKPOINTS / f"golden-{version}.npz")
 
 
 def golden_cases(version="0.11.5"):

@@ -13,8 +13,7 @@ os.environ["XLA_FLAGS"] = (
 
 import keras
 import numpy as np
-from common import CHARACTER
-from finetuning_cases import ONE_BLOCK
+from finetuning_cases import load_small
 
 from roformer_keras import RoFormerBackbone, RoFormerTextClassifier
 
@@ -25,11 +24,11 @@ LABELS = [0, 1, 0] * 3
 def results():
     """Figures of a model that is trained on 9 texts in batches of 4."""
     keras.utils.set_random_seed(0)
-    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2, **ONE_BLOCK)
+    model = load_small(RoFormerTextClassifier, num_classes=2)
     model.compile(keras.optimizers.SGD(0.1))
     options = {"batch_size": 4, "verbose": 0}
     history = model.fit(TEXTS, LABELS, epochs=2, **options).history
-    backbone = RoFormerBackbone.from_preset(CHARACTER, **ONE_BLOCK)
+    backbone = load_small(RoFormerBackbone)
     return {
         **history,
         "evaluation": model.evaluate(TEXTS, LABELS, **options),

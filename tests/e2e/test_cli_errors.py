@@ -5,26 +5,8 @@ from cli_errors import WITH_MODELS, check_error, fill_folder
 from common import CHARACTER, SMALL
 
 from roformer_keras import RoFormerSentenceEncoder, RoFormerTextClassifier
-from roformer_keras.verbs import loading as sources
 
-
-@pytest.fixture(scope="module", autouse=True)
-def load_once():
-    """Each model is loaded once."""
-    cache = {}
-
-    def cached(load):
-        def found(*arguments, **options):
-            key = (load, arguments, *options.items())
-            if key not in cache:
-                cache[key] = load(*arguments, **options)
-            return cache[key]
-
-        return found
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "load_source", cached(sources.load_source))
-        yield
+pytestmark = pytest.mark.usefixtures("load_once")
 
 
 @pytest.fixture(scope="module")

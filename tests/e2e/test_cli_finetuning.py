@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from common import (
-    CHARACTER,
     SMALL,
     give_stdin,
     json_lines,
@@ -18,7 +17,7 @@ from common import (
     write_file,
     write_lines,
 )
-from finetuning_cases import ONE_BLOCK, REVIEWS, lines
+from finetuning_cases import REVIEWS, lines, load_small
 
 from roformer_keras import RoFormerSentenceEncoder, RoFormerTextClassifier
 from roformer_keras.base.errors import OutputError
@@ -156,8 +155,7 @@ def test_pretrain_prints_the_path_of_a_model(trainings, capsys):
 def preset(tmp_path_factory):
     """The folder of a classifier of reviews."""
     folder = tmp_path_factory.mktemp("reviews") / "preset"
-    options = {**ONE_BLOCK, "classes": ["坏", "好"]}
-    RoFormerTextClassifier.from_preset(CHARACTER, **options).save_to_preset(folder)
+    load_small(RoFormerTextClassifier, classes=["坏", "好"]).save_to_preset(folder)
     return folder
 
 
@@ -253,9 +251,7 @@ def test_evaluate(tuned, preset, tmp_path, monkeypatch, capsys, cli, refused):
 
 
 def test_vectors_and_cosines_of_a_fine_tuned_encoder(tmp_path, cli, refused):
-    encoder = RoFormerSentenceEncoder.from_preset(
-        CHARACTER, pooling="mean", max_length=8, **ONE_BLOCK
-    )
+    encoder = load_small(RoFormerSentenceEncoder, pooling="mean", max_length=8)
     source, texts = tmp_path / "encoder", [*TEXTS, "我们在北京大学学习语言模型"]
     encoder.save_to_preset(source)
     path = write_lines(tmp_path / "texts.txt", texts)

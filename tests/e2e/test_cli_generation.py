@@ -1,7 +1,6 @@
 """generate, paraphrase and similarity: results, interruptions, and bad input."""
 
 import contextlib
-import functools
 import itertools
 import json
 import os
@@ -45,16 +44,7 @@ FEW = ("--max-new-tokens", "16", "--batch-size", "4", "--n", "4", "--k", "2")
 GENERATE = ("generate", "--source", GPT)
 PARAPHRASE = ("paraphrase", "--source", SIM)
 SIMILARITY = ("similarity", "--source", SIM)
-pytestmark = pytest.mark.usefixtures("eagerly")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def loaded_once():
-    """Models with what was compiled of them serve every test."""
-    patch = pytest.MonkeyPatch()
-    patch.setattr(sources, "load_source", functools.cache(sources.load_source))
-    yield
-    patch.undo()
+pytestmark = pytest.mark.usefixtures("load_once", "eagerly")
 
 
 @pytest.fixture

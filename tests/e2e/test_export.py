@@ -16,7 +16,7 @@ import onnx
 import onnxruntime
 import pytest
 from common import CHARACTER, SIM, V2, read_json
-from finetuning_cases import ONE_BLOCK
+from finetuning_cases import load_small
 
 from roformer_keras import RoFormerBackbone, RoFormerSim, RoFormerTokenizer, tasks
 from roformer_keras.base.errors import ConfigurationError, OutputError, SourceError
@@ -51,7 +51,7 @@ CALIBRATION = [
 def source(tmp_path_factory):
     """The folder of a RoFormer-Sim of one block, which is converted sooner."""
     folder = tmp_path_factory.mktemp("sim") / "sim"
-    RoFormerSim.from_preset(SIM, **ONE_BLOCK).save_to_preset(folder)
+    load_small(RoFormerSim, SIM).save_to_preset(folder)
     return folder
 
 
@@ -135,7 +135,7 @@ def test_vectors_of_integers(format, sim, exports):
 
 
 def test_scores_of_choices_are_those_of_rows(tmp_path):
-    model = RoFormerMultipleChoice.from_preset(CHARACTER, **ONE_BLOCK)
+    model = load_small(RoFormerMultipleChoice)
     row = ("今天天气不错", "天气？", ("不错", "不", "北京"))
     metadata = export_model(model, tmp_path / "x", "onnx")
     assert metadata["outputs"] == {"outputs": "float32 (batch, 1)"}
@@ -159,14 +159,13 @@ EXPORTED_TASKS = {
 def test_an_export_of_a_task_is_checked_where_it_gives_scores(
     name, tmp_path, monkeypatch
 ):
-    options = {**ONE_BLOCK, **EXPORTED_TASKS[name]}
-    model = getattr(tasks, name).from_preset(CHARACTER, **options)
+    model = load_small(getattr(tasks, name), **EXPORTED_TASKS[name])
     metadata = export_model(model, tmp_path / "x", "onnx")
     differences = metadata["differences"]
     # What excludes all places would be as near.
     assert 0 < differences["outputs"]["largest"] < 1e-4
     assert 0.99 < differences["outputs"]["min_cosine"] < 1.01
-    if "crf" in options:
+    if "crf" in EXPORTED_TASKS[name]:
         transitions = metadata["options"]["transitions"]
         np.testing.assert_allclose(transitions, model.crf.transitions, atol=1e-6)
     compute = onnxruntime.InferenceSession.run
@@ -221,7 +220,7 @@ def test_norms_and_activations_are_one_operation_each(sim, exports):
 
 def test_a_backbone_has_named_outputs_and_no_vectors(tmp_path):
     folder = tmp_path / "served"
-    model = RoFormerBackbone.from_preset(SIM, pooler_activation="linear", **ONE_BLOCK)
+    model = load_small(RoFormerBackbone, SIM, pooler_activation="linear")
     assert export_model(model, folder, "onnx")["outputs"] == {
         "pooled_output": "float32 (batch, 32)",
         "sequence_output": "float32 (batch, length, 32)",
@@ -264,7 +263,7 @@ def test_a_fine_tuned_model_is_served(tmp_path, cli):
 
 
 def test_texts_are_cut_as_the_encoder_was_trained(tmp_path):
-    encoder = RoFormerSentenceEncoder.from_preset(SIM, max_length=8, **ONE_BLOCK)
+    encoder = load_small(RoFormerSentenceEncoder, SIM, max_length=8)
     export_model(encoder, tmp_path / "served")
     with pytest.raises(ConfigurationError, match=r"is a program, .* pass trust=True"):
         ServedEncoder(tmp_path / "served")

@@ -18,22 +18,15 @@ import docs_blocks
 import numpy as np
 import openai
 import pytest
-from common import GPT, ROOT, SIM
+from common import GPT, ROOT
 from hostile import requests
 from server_process import PATIENCE, Server, until
 
-from roformer_keras import RoFormerCausalLM, RoFormerSim, search
-from roformer_keras.export import ServedGenerator, export_generator
+from roformer_keras import RoFormerCausalLM, search
+from roformer_keras.export import ServedGenerator
 
 KEY_LINE = b"Authorization: Bearer secret\r\n"
 TEXTS = [f"今天{a}{b}" for a in "天气不错北京" for b in "我你在人气天"]
-
-
-@pytest.fixture(scope="module")
-def export(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("export") / "roformer-sim-char"
-    export_generator(RoFormerSim.from_preset(SIM), folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -9,24 +9,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from common import SIM
 from server_process import PATIENCE, Server
-
-from roformer_keras import RoFormerSim
-from roformer_keras.export import export_generator
 
 pytestmark = [
     pytest.mark.weekly,
     pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc"),
 ]
 CLIENTS = 64
-
-
-@pytest.fixture(scope="module")
-def export(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("export") / "roformer-sim-char"
-    export_generator(RoFormerSim.from_preset(SIM), folder)
-    return folder
 
 
 @pytest.fixture

@@ -41,18 +41,14 @@ from roformer_keras.conversion.huggingface_config import (
     write_tokenizer_config,
     write_tokenizer_file,
 )
-from roformer_keras.inference import fast_model
 from roformer_keras.io.vocabulary import read_vocabulary
 from roformer_keras.verification.reference import TransformersReference
 
 PYTHON = transformers_python()
-pytestmark = pytest.mark.skipif(PYTHON is None, reason="needs Transformers")
-
-
-@pytest.fixture(autouse=True)
-def plain_calls(monkeypatch):
-    """`model(ids)` computes operation by operation: tracing takes longer."""
-    monkeypatch.setattr(fast_model, "_is_outside_graph", lambda inputs: False)
+pytestmark = [
+    pytest.mark.skipif(PYTHON is None, reason="needs Transformers"),
+    pytest.mark.usefixtures("plain_calls"),
+]
 
 
 @pytest.fixture(scope="module")

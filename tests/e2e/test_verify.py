@@ -41,17 +41,8 @@ from tools.reference import matrix
 MODULE = "roformer_keras.verification.verify"
 CONFIG = zipped_json(SMALL)
 ONE_LAYER = {**CONFIG, "num_hidden_layers": 1}
-
-
 IS_OUTSIDE_GRAPH = fast_model._is_outside_graph
-
-
-@pytest.fixture(autouse=True, scope="module")
-def plain_calls():
-    """`model(ids)` computes operation by operation: tracing takes longer."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fast_model, "_is_outside_graph", lambda inputs: False)
-        yield
+pytestmark = pytest.mark.usefixtures("plain_calls")
 
 
 @pytest.fixture

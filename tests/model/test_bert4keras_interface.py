@@ -5,8 +5,8 @@ import json
 import keras as keras3
 import numpy as np
 import pytest
-from common import CHARACTER, ROOT
-from finetuning_cases import GOOD, ONE_BLOCK
+from common import ROOT
+from finetuning_cases import GOOD, load_small
 from keras import ops
 
 from roformer_keras.base.errors import ConfigurationError, RoFormerError
@@ -507,9 +507,7 @@ def test_what_is_trained_after_compile_is_that_of_keras_3_for_lora():
     inputs = keras.Input((4,))
     dense = keras.layers.Dense(3)
     plain = keras.Model(inputs, dense(inputs))
-    task = RoFormerTextClassifier.from_preset(
-        CHARACTER, classes=["差", "好"], **ONE_BLOCK
-    )
+    task = load_small(RoFormerTextClassifier, classes=["差", "好"])
     texts = GOOD, ["好"] * len(GOOD)
     for model, data in ((plain, (np.ones((4, 4)), np.ones((4, 3)))), (task, texts)):
         model.compile(keras.optimizers.SGD(0.1), "mse" if model is plain else None)

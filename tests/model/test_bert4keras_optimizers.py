@@ -6,11 +6,11 @@ backend, which KERAS_BACKEND selects.
 """
 
 import contextlib
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from common import load_golden
 
 from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.base.other_names import WITHDRAWN
@@ -21,9 +21,7 @@ from tools.reference.optimizers import flat, make_model, make_optimizer
 pytestmark = pytest.mark.slow
 
 GOLDEN = Path(__file__).parents[1] / "data" / "bert4keras" / "optimizers.npz"
-with np.load(GOLDEN) as file:
-    ARRAYS = dict(file)
-METADATA = json.loads(str(ARRAYS.pop("metadata")))
+ARRAYS, METADATA = load_golden(GOLDEN)
 VARIABLES, CASES, FITS = (METADATA[name] for name in ("variables", "cases", "fits"))
 EMBEDDING = VARIABLES[0]
 PAIRS = [name for name in CASES if "+" in name]

@@ -14,8 +14,8 @@ import pandas
 import pytest
 import tensorflow as tf
 from allpairspy import AllPairs
-from common import CHARACTER, wrong_cells
-from finetuning_cases import ONE_BLOCK
+from common import wrong_cells
+from finetuning_cases import load_small
 
 from roformer_keras import tasks
 from roformer_keras.base.errors import ConfigurationError
@@ -102,9 +102,7 @@ FACTORS = [list(TASKS), CONTAINERS, WEIGHTS, VALIDATION, METHODS]
 def loaded(name):
     """The model of a task, with what the oracle needs: ids, targets and outputs."""
     kind, options, texts, labels, *_ = TASKS[name]
-    model = getattr(tasks, f"RoFormer{kind}").from_preset(
-        CHARACTER, **ONE_BLOCK, **options
-    )
+    model = load_small(getattr(tasks, f"RoFormer{kind}"), **options)
     model.compile(keras.optimizers.SGD(0.0), metrics=[], run_eagerly=True)
     rows = model.make_rows([row if isinstance(row, tuple) else (row,) for row in texts])
     numbers = np.arange(len(texts))
@@ -316,9 +314,7 @@ def longer(text, times):
 def compiled_model(name):
     """The model of a task in a graph, at learning rate 0."""
     kind, options, *_ = TASKS[name]
-    model = getattr(tasks, f"RoFormer{kind}").from_preset(
-        CHARACTER, **ONE_BLOCK, **options
-    )
+    model = load_small(getattr(tasks, f"RoFormer{kind}"), **options)
     model.compile(keras.optimizers.SGD(0.0))
     return model
 
@@ -460,9 +456,7 @@ def test_a_data_loader_is_refused_or_read(method):
 def test_a_trained_model_and_its_data_are_freed():
     """TensorFlow keeps the functions of its datasets for ever."""
     kind, options, texts, labels, *_ = TASKS["classifier"]
-    model = getattr(tasks, f"RoFormer{kind}").from_preset(
-        CHARACTER, **ONE_BLOCK, **options
-    )
+    model = load_small(getattr(tasks, f"RoFormer{kind}"), **options)
     model.compile(run_eagerly=True)
     data = Batches([(texts, labels)])
     model.fit(texts, labels, validation_data=(texts, labels), verbose=0)
@@ -505,9 +499,7 @@ def test_after_an_interrupted_fit_the_next_one_has_its_own_validation():
 def test_texts_are_not_learned_under_a_strategy_of_tensorflow():
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         kind, options, texts, labels, *_ = TASKS["classifier"]
-        model = getattr(tasks, f"RoFormer{kind}").from_preset(
-            CHARACTER, **ONE_BLOCK, **options
-        )
+        model = load_small(getattr(tasks, f"RoFormer{kind}"), **options)
     for method in (model.fit, model.evaluate, model.train_on_batch):
         with pytest.raises(ConfigurationError, match=r"under tf\.distribute"):
             method(texts, labels)

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 from common import CHARACTER, GPT, SIM
-from finetuning_cases import BAD, GOOD, ONE_BLOCK
+from finetuning_cases import BAD, GOOD, load_small
 
 import roformer_keras
 from roformer_keras import RoFormerBackbone, RoFormerMaskedLM, RoFormerTextClassifier
@@ -103,9 +103,7 @@ def answers(model, ask, engine=None):
 
 @pytest.fixture
 def classifier():
-    return RoFormerTextClassifier.from_preset(
-        CHARACTER, classes=["a", "b"], **ONE_BLOCK
-    )
+    return load_small(RoFormerTextClassifier, classes=["a", "b"])
 
 
 def probabilities(model, **options):
@@ -117,7 +115,7 @@ def probabilities(model, **options):
 def test_every_method_gives_what_keras_gives(name):
     class_name, options, ask = CASES[name]
     kind = getattr(roformer_keras, class_name)
-    model = kind.from_preset(CHARACTER, **options, **ONE_BLOCK)
+    model = load_small(kind, **options)
     check_engines(model, ask)
 
 

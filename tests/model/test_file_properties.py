@@ -2,7 +2,7 @@
 
 import pytest
 from common import SMALL, give_stdin, json_lines, to_json_lines, write_file
-from finetuning_cases import BAD, GOOD, ONE_BLOCK
+from finetuning_cases import BAD, GOOD, load_small
 
 from roformer_keras.base.errors import SourceError
 from roformer_keras.cli.paths import check_table, check_texts
@@ -54,7 +54,7 @@ LATER = {
 def trained(tmp_path_factory):
     """A classifier, and the folder of its training."""
     run, options = tmp_path_factory.mktemp("run"), {"classes": ["坏", "好"]}
-    task = RoFormerTextClassifier.from_preset(SMALL, **ONE_BLOCK, **options)
+    task = load_small(RoFormerTextClassifier, SMALL, **options)
     task.save_to_preset(run / "preset")
     return task, run
 

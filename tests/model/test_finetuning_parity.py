@@ -23,12 +23,10 @@ Keras's own AdamW differs in two conventions, which ours takes from bert4keras:
   times then moves up to sqrt(n) times as far as it should.
 """
 
-import json
-
 import keras
 import numpy as np
 import pytest
-from common import CHECKPOINTS, ROOT
+from common import CHECKPOINTS, ROOT, load_golden
 
 from roformer_keras.conversion.weights import weight_table
 from roformer_keras.optimizers import make_optimizer
@@ -40,13 +38,11 @@ STEPS = 3
 
 @pytest.fixture(scope="module")
 def golden():
-    with np.load(GOLDEN) as file:
-        arrays = dict(file)
-    return json.loads(str(arrays.pop("metadata"))), arrays
+    return load_golden(GOLDEN)
 
 
 def make_model(golden):
-    metadata, arrays = golden
+    arrays, metadata = golden
     model = RoFormerTextClassifier.from_preset(
         CHECKPOINTS / f"{metadata['source']}.zip",
         num_classes=arrays["head/bias"].size,
@@ -74,7 +70,7 @@ def weights_of(model):
 
 def train(golden, case, run_eagerly):
     """Losses of the steps, and all weights after each."""
-    metadata, _ = golden
+    _, metadata = golden
     options = metadata["cases"][case]
     model, weights = make_model(golden), []
     model.compile(
@@ -98,7 +94,7 @@ def train(golden, case, run_eagerly):
 
 
 def assert_equal(golden, case, losses, weights, tolerance):
-    _, arrays = golden
+    arrays, _ = golden
     np.testing.assert_allclose(losses, arrays[f"{case}/losses"], rtol=0, atol=1e-5)
     for step, found in enumerate(weights, start=1):
         prefix = f"{case}/{step}/"
@@ -112,7 +108,7 @@ def assert_equal(golden, case, losses, weights, tolerance):
 
 
 def test_the_batch_is_padded_and_repeats_tokens(golden):
-    metadata, arrays = golden
+    arrays, metadata = golden
     model = make_model(golden)
     rows = model.make_rows([(text,) for text in metadata["texts"]])
     batch = rows.batch(range(len(metadata["texts"])))

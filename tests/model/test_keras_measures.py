@@ -4,8 +4,9 @@ import keras
 import numpy as np
 import pytest
 from common import wrong_cells
+from finetuning_cases import load_small
 from keras import losses, metrics, ops
-from model.test_containers import CHARACTER, ONE_BLOCK, TASKS, loaded
+from model.test_containers import TASKS, loaded
 
 from roformer_keras import tasks
 from roformer_keras.base.errors import ConfigurationError
@@ -33,9 +34,7 @@ OTHERS = ["tags", "field", "spans", "relations"]
 
 def new_model(name):
     kind, options, *_ = TASKS[name]
-    model = getattr(tasks, f"RoFormer{kind}").from_preset(
-        CHARACTER, **ONE_BLOCK, **options
-    )
+    model = load_small(getattr(tasks, f"RoFormer{kind}"), **options)
     model.set_weights(loaded(name)[0].get_weights())
     return model
 

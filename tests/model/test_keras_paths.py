@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from common import CHARACTER, SIM, is_tuned
-from finetuning_cases import ONE_BLOCK
+from finetuning_cases import load_small
 
 from roformer_keras import (
     FastModel,
@@ -458,11 +458,9 @@ def test_a_step_of_training_is_traced_once(monkeypatch):
         return step(model, data)
 
     monkeypatch.setattr(keras.Model, "train_step", counted)
-    classifier = RoFormerTextClassifier.from_preset(
-        CHARACTER, num_classes=2, **ONE_BLOCK
-    )
+    classifier = load_small(RoFormerTextClassifier, num_classes=2)
     classifier.compile(keras.optimizers.SGD(0.1))
     classifier.fit(texts, [0, 1], epochs=2, verbose=0)
-    masked = RoFormerMaskedLM.from_preset(CHARACTER, **ONE_BLOCK)
+    masked = load_small(RoFormerMaskedLM)
     masked.fit(texts, max_length=12, epochs=2, verbose=0)
     assert traced == ["RoFormerTextClassifier", "FastModel"]

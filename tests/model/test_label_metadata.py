@@ -10,8 +10,8 @@ import pandas
 import polars
 import pyarrow as pa
 import pytest
-from common import CHARACTER, SIM, wrong_cells
-from finetuning_cases import ONE_BLOCK
+from common import SIM, wrong_cells
+from finetuning_cases import load_small
 
 from roformer_keras import RoFormerBackbone, RoFormerSim, tasks
 from roformer_keras.base.errors import ConfigurationError, RoFormerError
@@ -106,7 +106,7 @@ def made(name):
 
 @functools.cache
 def shared():
-    backbone = RoFormerBackbone.from_preset(CHARACTER, **ONE_BLOCK)
+    backbone = load_small(RoFormerBackbone)
     return backbone, backbone.tokenizer
 
 

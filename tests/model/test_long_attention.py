@@ -4,8 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from common import CHARACTER
-from finetuning_cases import BAD, GOOD, ONE_BLOCK
+from finetuning_cases import BAD, GOOD, load_small
 
 from roformer_keras import RoFormerMaskedLM, RoFormerTextClassifier, layers
 from roformer_keras.layers import long_attention
@@ -191,17 +190,16 @@ def in_blocks(model):
 @pytest.mark.slow
 def test_fit_chooses_by_the_longest_text(short, monkeypatch):
     texts, labels = GOOD + BAD, ["a"] * len(GOOD) + ["b"] * len(BAD)
-    options = {"classes": ["a", "b"], "dropout": 0.0, **ONE_BLOCK}
     losses = []
     for limit in (100, 2**26):
         monkeypatch.setattr(long_attention, "MAX_SCORES", limit)
         keras.utils.set_random_seed(0)
-        model = RoFormerTextClassifier.from_preset(CHARACTER, **options)
+        model = load_small(RoFormerTextClassifier, classes=["a", "b"])
         model.compile("sgd")
         losses.append(model.fit(texts, labels, verbose=0).history["loss"])
         assert in_blocks(model) == {limit == 100}
         losses[-1] += [model.train_on_batch(texts, labels)[0]]
-        language_model = RoFormerMaskedLM.from_preset(CHARACTER, **ONE_BLOCK)
+        language_model = load_small(RoFormerMaskedLM)
         language_model.fit(texts, verbose=0)
         assert in_blocks(language_model) == {limit == 100}
     np.testing.assert_allclose(*losses, rtol=1e-5)

@@ -7,8 +7,8 @@ import numpy as np
 import plain_losses as plain
 import pytest
 from allpairspy import AllPairs
-from common import CHARACTER, wrong_cells
-from finetuning_cases import BAD, GOOD, ONE_BLOCK
+from common import wrong_cells
+from finetuning_cases import BAD, GOOD, load_small
 
 from roformer_keras import (
     RoFormerSentenceEncoder,
@@ -286,9 +286,7 @@ TEXTS, NAMES = (GOOD + BAD)[:6], ["好"] * 4 + ["差"] * 2
 
 def classifier(dtype="float32"):
     keras.utils.set_random_seed(0)
-    return RoFormerTextClassifier.from_preset(
-        CHARACTER, classes=["差", "好"], dtype=dtype, **ONE_BLOCK
-    )
+    return load_small(RoFormerTextClassifier, classes=["差", "好"], dtype=dtype)
 
 
 def trained(rate, batch_size=2, epochs=1, **cell):
@@ -400,9 +398,7 @@ def test_lamb_knows_after_loading_what_does_not_decay():
 @pytest.mark.parametrize("objective", ["cosent", "contrastive"])
 def test_vectors_are_float32_under_each_policy(objective):
     for dtype in ("mixed_bfloat16", "bfloat16"):
-        model = RoFormerSentenceEncoder.from_preset(
-            CHARACTER, objective=objective, dtype=dtype, **ONE_BLOCK
-        )
+        model = load_small(RoFormerSentenceEncoder, objective=objective, dtype=dtype)
         assert model.encode(TEXTS[:1]).dtype == model.output.dtype == "float32"
 
 

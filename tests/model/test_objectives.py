@@ -8,7 +8,7 @@ import numpy as np
 import objective_cases as cases
 import plain_losses as plain
 import pytest
-from common import CHECKPOINTS, GPT, ROOT, SIM, output_of
+from common import CHECKPOINTS, GPT, ROOT, SIM, load_golden, output_of
 from objective_cases import (
     LENGTH,
     PAIRS,
@@ -489,9 +489,7 @@ def test_the_vector_of_a_row_is_that_of_its_first_text():
 
 @pytest.fixture(scope="module")
 def golden():
-    with np.load(ROOT / "tests" / "data" / "pretraining" / "losses.npz") as file:
-        arrays = dict(file)
-    return json.loads(str(arrays.pop("metadata"))), arrays
+    return load_golden(ROOT / "tests" / "data" / "pretraining" / "losses.npz")
 
 
 def from_golden(metadata, name):
@@ -517,7 +515,7 @@ def golden_batch(metadata, objective, tokenizer):
 @pytest.mark.parametrize("name", ["simbert", "distillation", "classification"])
 def test_losses_equal_bert4keras(name, golden):
     """Texts in, loss out: its rows, its model and its operations."""
-    metadata, expected = golden
+    expected, metadata = golden
     model = from_golden(metadata, "source")
     kind, options = OBJECTIVES[name], {"mask_share": 0}
     rows = {"token_ids": "token_ids", "segment_ids": "segment_ids"}

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from common import CHARACTER, CHECKPOINTS, ROOT
-from finetuning_cases import ONE_BLOCK
+from common import CHARACTER, CHECKPOINTS, ROOT, load_golden
+from finetuning_cases import load_small
 
 from roformer_keras import RoFormerRelationExtractor, load_model
 from roformer_keras.base.errors import ConfigurationError
@@ -76,15 +76,13 @@ def test_labels_that_are_none():
 
 @pytest.fixture(scope="module")
 def golden():
-    with np.load(ROOT / "tests" / "data" / "finetuning" / "relations.npz") as file:
-        arrays = dict(file)
-    return json.loads(str(arrays.pop("metadata"))), arrays
+    return load_golden(ROOT / "tests" / "data" / "finetuning" / "relations.npz")
 
 
 @pytest.fixture(scope="module")
 def published(golden):
     """The model of the golden file."""
-    metadata, arrays = golden
+    arrays, metadata = golden
     model = RoFormerRelationExtractor.from_preset(
         CHECKPOINTS / f"{metadata['source']}.zip",
         labels=metadata["predicates"],
@@ -102,7 +100,7 @@ def published(golden):
 
 @pytest.mark.slow
 def test_loss_and_gradient_equal_bert4keras(golden, published):
-    metadata, arrays = golden
+    arrays, metadata = golden
     data = published.labelled(metadata["texts"], metadata["triples"])
     inputs, targets = data.make_batch(range(len(metadata["texts"])))
     np.testing.assert_array_equal(inputs["token_ids"], arrays["token_ids"])
@@ -132,8 +130,8 @@ def test_loss_and_gradient_equal_bert4keras(golden, published):
 @pytest.fixture(scope="module")
 def taught():
     keras.utils.set_random_seed(0)
-    options = {"labels": ["作者", "城市", "学校"], "head_dim": 16, **ONE_BLOCK}
-    model = RoFormerRelationExtractor.from_preset(CHARACTER, **options)
+    labels = ["作者", "城市", "学校"]
+    model = load_small(RoFormerRelationExtractor, labels=labels, head_dim=16)
     model.compile(keras.optimizers.Adam(1e-2))
     model.fit(TEXTS, LABELS, epochs=60, verbose=0)
     return model
@@ -196,9 +194,7 @@ def test_what_is_cut_off_or_part_of_a_token_is_not_learned(taught):
     # "ЖЖ" is the fifth token, and part of the second.
     assert taught.tokenizer.offsets(text)[5] == (6, 8)
     assert [0, 5, 5] in targets[0].tolist() and len(targets[0]) == 8
-    cut = RoFormerRelationExtractor.from_preset(
-        CHARACTER, labels=["学校"], max_length=5, **ONE_BLOCK
-    )
+    cut = load_small(RoFormerRelationExtractor, labels=["学校"], max_length=5)
     rows = cut.make_rows([("她在北京大学",)])
     assert len(cut.make_targets([[("她", "学校", "北京")]], rows)[0]) == 0
     assert len(cut.make_targets([[("她", "学校", "北")]], rows)[0]) == 4

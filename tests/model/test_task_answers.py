@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from common import CHARACTER
-from finetuning_cases import ONE_BLOCK
+from finetuning_cases import load_small
 
 from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.tasks.evaluation import evaluate_task
@@ -29,7 +29,7 @@ LONG = "你说的是这个人" * 6 + "她在北京" + "我们学习语言" * 5
 @pytest.fixture(scope="module")
 def answerer():
     keras.utils.set_random_seed(0)
-    model = RoFormerQuestionAnswerer.from_preset(CHARACTER, **ONE_BLOCK)
+    model = load_small(RoFormerQuestionAnswerer)
     model.compile(keras.optimizers.Adam(1e-2))
     model.fit(ROWS, ANSWERS, epochs=40, verbose=0)
     return model

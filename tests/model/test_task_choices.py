@@ -3,8 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from common import CHARACTER
-from finetuning_cases import ONE_BLOCK
+from finetuning_cases import load_small
 
 from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.tasks.labels import choice_number
@@ -25,7 +24,7 @@ MASKED = f"我们{'[MASK]' * 2}学习，你们不学习。"
 
 def new_model(**options):
     keras.utils.set_random_seed(0)
-    return RoFormerMultipleChoice.from_preset(CHARACTER, **ONE_BLOCK, **options)
+    return load_small(RoFormerMultipleChoice, **options)
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from common import CHARACTER
-from finetuning_cases import ONE_BLOCK
+from finetuning_cases import load_small
 
 import roformer_keras
 from roformer_keras import RoFormerBackbone, RoFormerTextClassifier
@@ -20,7 +19,7 @@ PAIRS = list(zip(FIRST, SECOND, strict=True))
 
 def model_of(kind, **options):
     keras.utils.set_random_seed(0)
-    return kind.from_preset(CHARACTER, **ONE_BLOCK, **options)
+    return load_small(kind, **options)
 
 
 def taught(model, x, y, rate=3e-3, epochs=25):
@@ -122,7 +121,7 @@ def test_triplets_are_ranked(ranker):
 )
 def test_pairs_are_of_one_segment_where_a_model_has_no_other(kind, options, row, label):
     """As of tokenizers whose models have `type_vocab_size=1`."""
-    source = RoFormerBackbone.from_preset(CHARACTER, **ONE_BLOCK)
+    source = load_small(RoFormerBackbone)
     backbone = RoFormerBackbone(source.config.replace(num_segments=1))
     kind = getattr(roformer_keras, f"RoFormer{kind}")
     model = kind(backbone, source.tokenizer, **options)
@@ -136,7 +135,7 @@ def test_pairs_are_of_one_segment_where_a_model_has_no_other(kind, options, row,
 
 
 def test_a_second_text_needs_a_segment_where_attention_goes_by_it():
-    config = RoFormerBackbone.from_preset(CHARACTER, **ONE_BLOCK).config
+    config = load_small(RoFormerBackbone).config
     message = "num_segments must be at least 2, got 1"
     with pytest.raises(ConfigurationError, match=message):
         config.replace(attention="unilm", num_segments=1)

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from common import CHARACTER, WORD
-from finetuning_cases import ONE_BLOCK
+from finetuning_cases import load_small
 from sources import weights
 
 from roformer_keras import RoFormerTokenizer
@@ -250,9 +250,7 @@ def found_by(model, texts=TEXTS):
 
 def taught(kind, labels, epochs, **options):
     keras.utils.set_random_seed(0)
-    model = kind.from_preset(
-        CHARACTER, labels=["LOC", "ORG"], **{**ONE_BLOCK, **options}
-    )
+    model = load_small(kind, labels=["LOC", "ORG"], **options)
     model.compile(keras.optimizers.Adam(1e-2))
     model.fit(TEXTS, labels, epochs=epochs, verbose=0)
     return model
@@ -268,8 +266,7 @@ def tagger(request, taught_tagger):
     """A tagger that was taught, also with a field whose transitions are all 0."""
     if not request.param:
         return taught_tagger
-    options = {**ONE_BLOCK, "labels": ["LOC", "ORG"], "crf": True}
-    model = RoFormerTokenClassifier.from_preset(CHARACTER, **options)
+    model = load_small(RoFormerTokenClassifier, labels=["LOC", "ORG"], crf=True)
     values = weights(taught_tagger)
     for weight in model.trainable_weights:
         weight.assign(values.get(weight.path, np.zeros(weight.shape)))

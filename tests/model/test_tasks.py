@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from common import CHARACTER, SIM, V2, WORD
-from finetuning_cases import ONE_BLOCK, assert_mean_of_adversarial_steps
+from finetuning_cases import ONE_BLOCK, assert_mean_of_adversarial_steps, load_small
 
 from roformer_keras import RoFormerMaskedLM, tasks
 from roformer_keras.base.errors import ConfigurationError
@@ -153,7 +153,7 @@ CASES = [
 def test_what_every_task_does(name, options, count, tmp_path):
     """Texts, ids and a call give the same outputs; a file gives the same model."""
     cls = getattr(tasks, f"RoFormer{name}")
-    model = cls.from_preset(CHARACTER, **ONE_BLOCK, **options)
+    model = load_small(cls, **options)
     texts = [tuple(TEXTS[n : n + count]) for n in range(3)]
     if cls.has_choices:
         texts = [(*row, tuple(TEXTS[: n + 2])) for n, row in enumerate(texts)]
@@ -259,7 +259,7 @@ def test_a_number_that_is_the_name_of_another_class():
 
 def test_regression():
     keras.utils.set_random_seed(0)
-    model = RoFormerTextRegressor.from_preset(CHARACTER, pooling="mean", **ONE_BLOCK)
+    model = load_small(RoFormerTextRegressor, pooling="mean")
     model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
     degrees = [1, 0.1, 0.65, 0.2]
     scores = model.regress((GOOD, BAD), verbose=0)

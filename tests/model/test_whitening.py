@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from common import CHARACTER, SIM
-from finetuning_cases import ONE_BLOCK
+from finetuning_cases import load_small
 
 from roformer_keras import (
     RoFormerBackbone,
@@ -23,7 +23,7 @@ OTHERS = ["今天天气不错", "她在北京", "我们学习语言"]
 
 @pytest.fixture(scope="module")
 def whitened():
-    model = RoFormerSentenceEncoder.from_preset(CHARACTER, **ONE_BLOCK)
+    model = load_small(RoFormerSentenceEncoder)
     model.fit_whitening(TEXTS, 8, verbose=0)
     return model
 
@@ -99,9 +99,7 @@ def test_vectors_of_roformer_sim_are_whitened(tmp_path):
 
 @pytest.mark.slow
 def test_it_is_fitted_again_and_training_leaves_it():
-    model = RoFormerSentenceEncoder.from_preset(
-        CHARACTER, objective="contrastive", **ONE_BLOCK
-    )
+    model = load_small(RoFormerSentenceEncoder, objective="contrastive")
     plain = model.encode(OTHERS, verbose=0)
     model.fit_whitening(TEXTS, 4, verbose=0)
     first = model.encode(OTHERS, verbose=0)
