@@ -1,14 +1,14 @@
 """A functional model, compiled by a runtime other than Keras."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import keras
 import numpy as np
 
+from roformer_keras.base.types import TensorLike
 from roformer_keras.engines.network import NetworkWriter
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
-from roformer_keras.engines.programs import OpenVINOProgram
+from roformer_keras.engines.programs import Arrays, OpenVINOProgram
 from roformer_keras.engines.weight_file import WeightFile
 
 
@@ -36,7 +36,7 @@ class ModelProgram:
             graph.finish(), bfloat16, multiplies_integers=int8, weights=weights
         )
 
-    def begin(self, inputs: Mapping[str, np.ndarray]) -> Callable[[], Any]:
+    def begin(self, inputs: Arrays) -> Callable[[], TensorLike]:
         """Begins to compute, as `OpenVINOProgram.begin`."""
         finish = self._program.begin(
             {
@@ -45,7 +45,7 @@ class ModelProgram:
             }
         )
 
-        def finish_nested():
+        def finish_nested() -> TensorLike:
             outputs = finish()
             flat = [outputs[name] for name in self._names]
             return keras.tree.pack_sequence_as(self._structure, flat)

@@ -3,14 +3,14 @@
 import contextlib
 import functools
 import inspect
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 
 from roformer_keras import layers
 from roformer_keras.base import quirks
 from roformer_keras.base.errors import ConfigurationError, Hint, RoFormerError
+from roformer_keras.base.types import TensorLike, Unchecked
 from roformer_keras.layers.masks import PaddingMask
 from roformer_keras.layers.norms import activation_from_name
 from roformer_keras.layers.projection import Dense, Projection
@@ -90,14 +90,14 @@ def check_model(model: keras.Model) -> None:
         raise unknown_layer(model, "whose call is replaced")
 
 
-def check_methods(model: Any, kind: type, names: tuple[str, ...]) -> None:
+def check_methods(model: keras.Model, kind: type, names: tuple[str, ...]) -> None:
     """Raises ConfigurationError unless a model has these methods of a class."""
     for name in names:
         if name in vars(model) or getattr(type(model), name) is not getattr(kind, name):
             raise unknown_layer(model, f"whose {name} is replaced")
 
 
-def check_layer(layer: Any) -> None:
+def check_layer(layer: keras.Operation) -> None:
     """Raises ConfigurationError unless a layer and those in it are in `KNOWN`.
 
     They must have the very methods that were read when `KNOWN` was written, and no
@@ -138,7 +138,7 @@ def replaced_methods(layer: keras.Layer) -> set[str]:
     return methods - {"build", "quantize"}
 
 
-def settings(layer: keras.Layer) -> dict[str, Any]:
+def settings(layer: keras.Layer) -> dict[str, object]:
     """The layers in a layer, and the values in `KNOWN` that its weights do not hold."""
     names = {*KNOWN.get(type(layer), "").split()} - _CHANGEABLE
     # On PyTorch, a layer keeps the layers in it in another dict.
@@ -151,7 +151,7 @@ def settings(layer: keras.Layer) -> dict[str, Any]:
     }
 
 
-def unknown_layer(layer: Any, reason: str = "") -> ConfigurationError:
+def unknown_layer(layer: keras.Operation, reason: str = "") -> ConfigurationError:
     """An error that names a layer, and why engines do not know it."""
     return ConfigurationError(
         f"engines other than Keras do not know the layer {layer.name!r}, a "
@@ -160,7 +160,7 @@ def unknown_layer(layer: Any, reason: str = "") -> ConfigurationError:
     )
 
 
-def _methods(kind):
+def _methods(kind: type) -> dict[str, object]:
     """The methods and properties that a class has itself."""
     kinds = (property, classmethod, staticmethod)
     return {k: v for k, v in vars(kind).items() if callable(v) or isinstance(v, kinds)}
@@ -171,9 +171,9 @@ _METHODS = {base: _methods(base) for kind in KNOWN for base in kind.__mro__}
 _OF_TRAINING = ("initializer", "regularizer", "constraint", "dropout")
 
 
-def _unknown_attributes(layer, known):
+def _unknown_attributes(layer: keras.Operation, known: Sequence[str]) -> set[str]:
     """Names of attributes that differ from their defaults and are not known."""
-    parameters: dict = {}
+    parameters: dict[str, inspect.Parameter] = {}
     for kind in reversed(type(layer).__mro__):
         if "__init__" in vars(kind) and not issubclass(keras.layers.Layer, kind):
             parameters.update(inspect.signature(kind).parameters)
@@ -187,30 +187,34 @@ def _unknown_attributes(layer, known):
     }
 
 
-def is_none(nested: Any) -> bool:
+def is_none(nested: Unchecked) -> bool:
     """True if there is nothing but None."""
     return all(x is None for x in keras.tree.flatten(nested))
 
 
-def _is_default(value, default):
+def _is_default(value: Unchecked, default: Unchecked) -> bool:
     return value is default or (type(value) is type(default) and value == default)
 
 
 @functools.cache
-def _common_attributes():
+def _common_attributes() -> set[str]:
     # On TensorFlow, Keras's writer of SavedModels gives every layer the functions.
     functions = {"train_function", "test_function", "predict_function"}
-    return functions | vars(keras.layers.Layer(name="layer")).keys()
+    return {*functions, *vars(keras.layers.Layer(name="layer"))}
 
 
 @functools.cache
-def functions_of(name: str) -> list:
+def functions_of(name: str) -> list[Callable[..., TensorLike]]:
     """The functions that have one of the names of `activations` of graphs."""
     exact = [keras.activations.gelu] if name == "gelu" else []
     return [activation_from_name(name), *exact]
 
 
-def takes_mask_of_inputs(layer: Any, inputs: tuple, options: dict) -> bool:
+def takes_mask_of_inputs(
+    layer: keras.Operation,
+    inputs: tuple[TensorLike, ...],
+    options: dict[str, TensorLike],
+) -> bool:
     """True if Keras calls a layer with a mask that an input of it carries."""
     signature = inspect.signature(layer.call)
     arguments = signature.bind_partial(*inputs, **options).arguments

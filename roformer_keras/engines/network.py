@@ -5,7 +5,8 @@ layers of a model to it, with their weights. Dropout is left out.
 """
 
 import itertools
-from typing import Any
+from collections.abc import Callable
+from typing import Generic
 
 import keras
 import numpy as np
@@ -14,6 +15,8 @@ from keras import ops
 from roformer_keras import layers
 from roformer_keras.base import quirks
 from roformer_keras.base.errors import CheckpointError, ConfigurationError
+from roformer_keras.base.types import TensorLike
+from roformer_keras.engines.graph import Graph, Tensor
 from roformer_keras.engines.known import (
     ADD,
     WAY_OUT,
@@ -25,6 +28,7 @@ from roformer_keras.engines.known import (
     takes_mask_of_inputs,
     unknown_layer,
 )
+from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.layers.masks import PaddingMask
 from roformer_keras.layers.projection import Dense, Projection
 
@@ -33,7 +37,7 @@ HIDDEN = -1e9
 
 
 @refusing()
-def write_model(graph: Any, model: keras.Model) -> None:
+def write_model(graph: Graph[Tensor], model: keras.Model) -> None:
     """Writes a functional model whose inputs and outputs are dicts.
 
     Inputs are int32 `token_ids` and `segment_ids` `(rows, length)`; outputs float32, as
@@ -46,7 +50,7 @@ def write_model(graph: Any, model: keras.Model) -> None:
 
 
 @refusing()
-def write_language_model(graph: Any, model: Any) -> None:
+def write_language_model(graph: OpenVINOGraph, model: keras.Model) -> None:
     """Writes a step of a `RoFormerCausalLM` or `RoFormerSim`.
 
     Inputs are int32 `token_ids` and `segment_ids` and float32 `position_ids`
@@ -65,7 +69,7 @@ def write_language_model(graph: Any, model: Any) -> None:
     graph.output("logits", logits, (None, None))
 
 
-class NetworkWriter:
+class NetworkWriter(Generic[Tensor]):
     """Writes layers to a graph; each method takes a layer and what it is called on.
 
     A layer whose class is not in `WRITERS` may write itself: by the method
@@ -73,34 +77,42 @@ class NetworkWriter:
     """
 
     def __init__(
-        self, graph: Any, mask: Any = None, position_ids: Any = None, rows: Any = None
+        self,
+        graph: Graph[Tensor],
+        mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        rows: Tensor | None = None,
     ):
         self.graph, self.position_ids = graph, position_ids
         self._mask, self._rows = mask, rows
-        self._angles: dict = {}
-        self._tables: dict = {}
+        self._angles: dict[tuple[int, float, int], tuple[Tensor, Tensor]] = {}
+        self._tables: dict[int, Tensor] = {}
         self._cache_numbers = itertools.count()
 
-    def functional(self, model: keras.Model, inputs: dict) -> Any:
+    def functional(self, model: keras.Model, inputs: dict[str, Tensor]) -> TensorLike:
         """The outputs of a functional model, nested as the model nests them."""
         check_model(model)
         return quirks.run_graph(model, inputs, self._writer_of)
 
-    def written(self, layer: Any, *inputs: Any, **options: Any) -> Any:
+    def written(
+        self, layer: keras.Layer, *inputs: TensorLike, **options: TensorLike
+    ) -> TensorLike:
         """The outputs of a layer, by its entry in `WRITERS`."""
         return self._writer_of(layer)(*inputs, **options)
 
-    def _writer_of(self, layer):
+    def _writer_of(self, layer: keras.Layer) -> Callable[..., TensorLike]:
         if isinstance(layer, keras.Model):
-            write = NetworkWriter.functional
+            write: Callable[..., TensorLike] | None = NetworkWriter.functional
         else:
             check_layer(layer)
             write = WRITERS.get(type(layer))
 
-        def written(*inputs, training=None, **options):
+        def written(
+            *inputs: TensorLike, training: bool | None = None, **options: TensorLike
+        ) -> TensorLike:
             # Keras gives a model the masks of its inputs, each of which may be None.
             options = {k: v for k, v in options.items() if not is_none(v)}
-            known = (bool, type(None), *self.graph.tensors)
+            known: tuple[type, ...] = (bool, type(None), *self.graph.tensors)
             arguments = keras.tree.flatten((inputs, options))
             if training or not all(isinstance(x, known) for x in arguments):
                 raise unknown_layer(layer, "called with constants or in training")
@@ -114,13 +126,13 @@ class NetworkWriter:
 
     # === Positions and masks ===
 
-    def positions(self, x: Any) -> Any:
+    def positions(self, x: Tensor) -> Tensor:
         """Numbers of the positions of `(rows, length, ...)`: float32 `(1, length)`."""
         if self.position_ids is None:
             self.position_ids = self.graph.positions(x)
         return self.position_ids
 
-    def is_token(self, token_ids: Any) -> Any:
+    def is_token(self, token_ids: Tensor) -> Tensor:
         """As `layers.masks.is_token`: bool `(rows, length)`."""
         graph = self.graph
         is_first = graph.equal(self.positions(token_ids), np.float32(0))
@@ -128,7 +140,9 @@ class NetworkWriter:
             graph.inverted(graph.equal(token_ids, np.int32(0))), is_first
         )
 
-    def attention_mask(self, layer: Any, token_ids: Any, segment_ids: Any) -> Any:
+    def attention_mask(
+        self, layer: keras.Layer, token_ids: Tensor, segment_ids: Tensor
+    ) -> Tensor:
         """Addend of scores, 0 or `HIDDEN`."""
         if self._mask is not None:
             return self._mask
@@ -147,35 +161,35 @@ class NetworkWriter:
 
     # === Embeddings, dense layers and norms ===
 
-    def embedding(self, layer: Any, ids: Any) -> Any:
+    def embedding(self, layer: keras.Layer, ids: Tensor) -> Tensor:
         return self.graph.take(self.table(layer), ids)
 
-    def table(self, layer: Any) -> Any:
+    def table(self, layer: keras.Layer) -> Tensor:
         """The embeddings of a layer, written once."""
         if id(layer) not in self._tables:
             check_layer(layer)
             self._tables[id(layer)] = self.graph.table(_value(layer.embeddings))
         return self._tables[id(layer)]
 
-    def add(self, layer: Any, x: Any, y: Any) -> Any:
+    def add(self, layer: keras.Layer, x: Tensor, y: Tensor) -> Tensor:
         return self.graph.add(x, y)
 
-    def same(self, layer: Any, x: Any) -> Any:
+    def same(self, layer: keras.Layer, x: Tensor) -> Tensor:
         """The input, of a layer that only matters in training."""
         return x
 
-    def padding_mask(self, layer: Any, inputs: list) -> Any:
+    def padding_mask(self, layer: keras.Layer, inputs: list[Tensor]) -> Tensor:
         """The first input: no layer that engines know takes a Keras mask."""
         return inputs[0]
 
     def dense(
         self,
-        layer: Any,
-        x: Any,
+        layer: keras.Layer,
+        x: Tensor,
         heads: int = 1,
-        order: Any = None,
+        order: np.ndarray | None = None,
         factor: float | None = None,
-    ) -> Any:
+    ) -> TensorLike:
         """A dense layer with its activation."""
         check_layer(layer)
         if factor is not None and layer.activation is not keras.activations.linear:
@@ -183,7 +197,9 @@ class NetworkWriter:
         y = _linear(self.graph, layer, x, heads, order, factor)
         return self.activation(layer.activation, y)
 
-    def activation(self, activation: Any, x: Any) -> Any:
+    def activation(
+        self, activation: Callable[..., TensorLike] | None, x: Tensor
+    ) -> TensorLike:
         """An activation, which must be the very function that the graph knows."""
         if activation is None:
             return x
@@ -197,14 +213,14 @@ class NetworkWriter:
             hint=WAY_OUT,
         )
 
-    def layer_norm(self, layer: Any, x: Any) -> Any:
+    def layer_norm(self, layer: keras.Layer, x: Tensor) -> Tensor:
         gamma, beta = _value(layer.gamma), _value(layer.beta)
         return self.graph.layer_norm(x, gamma, beta, layer.epsilon)
 
-    def rms_norm(self, layer: Any, x: Any) -> Any:
+    def rms_norm(self, layer: keras.Layer, x: Tensor) -> Tensor:
         return self.graph.rms_norm(x, layer.epsilon)
 
-    def unit_length(self, layer: Any, x: Any) -> Any:
+    def unit_length(self, layer: keras.Layer, x: Tensor) -> Tensor:
         """As `keras.layers.UnitNormalization`, over the last axis."""
         graph = self.graph
         square = graph.total(graph.multiply(x, x), -1)
@@ -214,18 +230,18 @@ class NetworkWriter:
 
     def block(
         self,
-        block: Any,
-        x: Any,
-        attention_mask: Any = None,
-        position_ids: Any = None,
-        condition: Any = None,
-        residual_scores: Any = None,
+        block: keras.Layer,
+        x: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        condition: Tensor | None = None,
+        residual_scores: Tensor | None = None,
         return_scores: bool = False,
-    ) -> Any:
+    ) -> Tensor | tuple[Tensor, ...]:
         """A `RoFormerBlock`; with `return_scores` a pair with its scores."""
-        scores = []
+        scores: list[Tensor] = []
 
-        def attend(layer, x):
+        def attend(layer: keras.Layer, x: TensorLike) -> TensorLike:
             x = self.written(
                 layer,
                 x,
@@ -242,27 +258,29 @@ class NetworkWriter:
         x = self.added(block, "feed_forward", x, self.written)
         return (x, *scores) if return_scores else x
 
-    def added(self, block: Any, name: str, x: Any, write: Any) -> Any:
+    def added(
+        self, block: keras.Layer, name: str, x: Tensor, write: Callable[..., Tensor]
+    ) -> Tensor:
         """`norm(x + layer(x))`, or with `norm_first` `x + layer(norm(x))`."""
         layer, norm = getattr(block, name), getattr(block, f"{name}_norm")
         inputs = self.written(norm, x) if block.norm_first else x
         x = self.graph.add(x, write(layer, inputs))
         return x if block.norm_first else self.written(norm, x)
 
-    def feed_forward(self, layer: Any, x: Any) -> Any:
+    def feed_forward(self, layer: keras.Layer, x: Tensor) -> TensorLike:
         return self.written(
             layer.output_dense, self.written(layer.intermediate_dense, x)
         )
 
     def attention(
         self,
-        layer: Any,
-        x: Any,
-        attention_mask: Any = None,
-        position_ids: Any = None,
-        residual_scores: Any = None,
+        layer: keras.Layer,
+        x: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        residual_scores: Tensor | None = None,
         return_scores: bool = False,
-    ) -> Any:
+    ) -> TensorLike:
         """`RoPEAttention`; with `return_scores` a pair with its scores."""
         query, key, value = self._heads(layer, x, position_ids)
         mask = self._mask if attention_mask is None else attention_mask
@@ -277,17 +295,21 @@ class NetworkWriter:
         mixed = self._mixed(layer, total, mask, value)
         return (mixed, scores) if return_scores else mixed
 
-    def _mixed(self, layer, scores, mask, value):
+    def _mixed(
+        self, layer: keras.Layer, scores: Tensor, mask: Tensor | None, value: Tensor
+    ) -> TensorLike:
         graph = self.graph
         if mask is not None:
             scores = graph.add(scores, mask)
         return self._joined(layer, graph.product(graph.softmax(scores), value))
 
-    def _joined(self, layer, mixed):
+    def _joined(self, layer: keras.Layer, mixed: Tensor) -> TensorLike:
         joined = self.graph.joined(mixed, layer.num_heads * layer.head_dim)
         return self.written(layer.output_dense, joined)
 
-    def _heads(self, layer, x, position_ids):
+    def _heads(
+        self, layer: keras.Layer, x: Tensor, position_ids: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value `(rows, heads, length, dim)`, rotated and kept.
 
         The product of query and key is a score: the query is already divided.
@@ -318,8 +340,8 @@ class NetworkWriter:
         return query, key, value
 
     def angles(
-        self, x: Any, dim: int, base: float, position_ids: Any = None
-    ) -> tuple[Any, Any]:
+        self, x: Tensor, dim: int, base: float, position_ids: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the positions of `x`, shared by its layers."""
         if position_ids is None:
             position_ids = self.positions(x)
@@ -331,10 +353,10 @@ class NetworkWriter:
 
     # === Heads of language models ===
 
-    def pooler(self, layer: Any, x: Any) -> Any:
+    def pooler(self, layer: keras.Layer, x: Tensor) -> TensorLike:
         return self.written(layer.dense, self.graph.token(x, 0))
 
-    def masked_lm_head(self, layer: Any, x: Any) -> Any:
+    def masked_lm_head(self, layer: keras.Layer, x: Tensor) -> Tensor:
         graph, embedding = self.graph, layer.scoring_embedding
         if embedding.reverse_dtype not in (None, embedding.compute_dtype):
             raise unknown_layer(embedding, "with another reverse_dtype than its own")
@@ -347,12 +369,14 @@ class NetworkWriter:
 
     # === Heads of tasks ===
 
-    def crf(self, layer: Any, scores: Any, mask: Any) -> Any:
+    def crf(self, layer: keras.Layer, scores: Tensor, mask: Tensor) -> Tensor:
         """Scores of tags, -inf where there is no token of a text."""
         graph = self.graph
         return graph.where(graph.expanded(mask, 2), scores, np.float32(-np.inf))
 
-    def pointer(self, layer: Any, x: Any, mask: Any = None) -> Any:
+    def pointer(
+        self, layer: keras.Layer, x: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
         """Scores of spans of a `GlobalPointer` or `EfficientGlobalPointer`."""
         graph, dim, heads = self.graph, layer.head_dim, layer.num_heads
         projected, bias = self.written(layer.dense, x), None
@@ -396,7 +420,7 @@ class NetworkWriter:
             return scores
         return graph.where(visible, scores, np.float32(-np.inf))
 
-    def _rotated_pairs(self, x, part, dim):
+    def _rotated_pairs(self, x: Tensor, part: Tensor, dim: int) -> Tensor:
         """Neighbouring features of `(rows, heads, length, dim)`, turned as halves.
 
         A score is a sum over features, so that their order does not matter.
@@ -408,7 +432,7 @@ class NetworkWriter:
 
 
 # Class -> the function that writes its layers.
-WRITERS: dict[type, Any] = {
+WRITERS: dict[type, Callable[..., TensorLike]] = {
     keras.layers.Embedding: NetworkWriter.embedding,
     keras.layers.ReversibleEmbedding: NetworkWriter.embedding,
     keras.layers.Dense: NetworkWriter.dense,
@@ -436,49 +460,48 @@ WRITERS: dict[type, Any] = {
 # === Parts ===
 
 
-def _ids(graph, name):
+def _ids(graph: Graph[Tensor], name: str) -> Tensor:
     return graph.input(name, "int32", (None, None))
 
 
-def _positions(graph):
+def _positions(graph: Graph[Tensor]) -> Tensor:
     return graph.input("position_ids", "float32", (None, None))
 
 
-def _mask(graph):
+def _mask(graph: Graph[Tensor]) -> Tensor:
     return graph.input("mask", "float32", (None, 1, None, None))
 
 
-def _frequencies(dim, base):
+def _frequencies(dim: int, base: float) -> np.ndarray:
     return (base ** (-np.arange(0, dim, 2) / dim)).astype("float32")
 
 
-def _linear(graph, layer, x, heads=1, order=None, factor=None):
+def _linear(
+    graph: Graph[Tensor],
+    layer: keras.Layer,
+    x: Tensor,
+    heads: int = 1,
+    order: np.ndarray | None = None,
+    factor: float | None = None,
+) -> Tensor:
     """The product and bias of a dense layer, without its activation."""
-    kernel = _value(layer.kernel)
-    bias = None if layer.bias is None else _value(layer.bias)
+    arrays = [_value(x) for x in (layer.kernel, layer.bias) if x is not None]
     if order is not None:
-        kernel, bias = (
-            array
-            if array is None
-            else array.reshape(*array.shape[:-1], heads, -1)[..., order].reshape(
-                array.shape
-            )
-            for array in (kernel, bias)
-        )
+        arrays = [
+            array.reshape(*array.shape[:-1], heads, -1)[..., order].reshape(array.shape)
+            for array in arrays
+        ]
     if factor is not None:
-        kernel, bias = (
-            array if array is None else array * np.float32(factor)
-            for array in (kernel, bias)
-        )
-    return graph.linear(x, kernel, bias)
+        arrays = [array * np.float32(factor) for array in arrays]
+    return graph.linear(x, *arrays)
 
 
-def _value(variable) -> np.ndarray:
+def _value(variable: keras.Variable) -> np.ndarray:
     """The weights of a variable, float32; raises CheckpointError for NaN or infinity.
 
     Integers do not show them, so that the logits of a network in 8 bits would not.
     """
-    value = ops.convert_to_numpy(ops.cast(variable, "float32"))
+    value: np.ndarray = ops.convert_to_numpy(ops.cast(variable, "float32"))
     if not np.isfinite(value).all():
         # A kernel with LoRA is a sum.
         name = getattr(variable, "path", "a kernel with LoRA")

@@ -3,37 +3,47 @@
 `network.py` writes networks of them.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from roformer_keras.base.errors import refuse
 from roformer_keras.base.extras import import_extra
+from roformer_keras.base.types import Shape, TensorLike
+from roformer_keras.engines.graph import Constant, Graph
 
 # In earlier opsets ONNX Runtime does not multiply with the integers of a table, and its
 # floats are made in each step. The second is the version of the format of the file.
 _OPSET, _IR_VERSION = 21, 10
 # Bytes of one file, a limit of its format.
 _MAX_BYTES = 2**31 - 2**20
+# A value of an attribute of an operation.
+_Attribute: TypeAlias = int | float | str | list[int]
 
 
-def _operation(kind):
-    """A method: one operation of ONNX on its arguments."""
-    return lambda graph, *inputs: graph.node(kind, *inputs)
+class OnnxGraph(Graph[str]):
+    """Writes one model that keeps no keys and values. Tensors are names."""
 
-
-class OnnxGraph:
-    """Writes one model that keeps no keys and values.
-
-    Tensors are names, of shape `(rows, length, features)` where nothing else is said;
-    arguments that are NumPy arrays become constants. The methods that are not explained
-    do what those of `OpenVINOGraph` do.
-    """
-
-    # The types of tensors.
-    tensors: ClassVar = (str,)
-    # By their names in Keras: functions of the graph and a tensor.
+    tensors = (str,)
+    names: ClassVar = {
+        "add": "Add",
+        "multiply": "Mul",
+        "divide": "Div",
+        "subtract": "Sub",
+        "absolute": "Abs",
+        "maximum": "Max",
+        "root": "Sqrt",
+        "cosine": "Cos",
+        "sine": "Sin",
+        "equal": "Equal",
+        "less_or_equal": "LessOrEqual",
+        "both": "And",
+        "either": "Or",
+        "inverted": "Not",
+        "where": "Where",
+    }
     activations: ClassVar = {
         "linear": lambda graph, x: x,
         "gelu": lambda graph, x: graph.node("Gelu", x),
@@ -61,7 +71,7 @@ class OnnxGraph:
 
     def finish(self) -> bytes:
         """The content of an ONNX file."""
-        return self._model.SerializeToString()
+        return bytes(self._model.SerializeToString())
 
     def save(self, path: Path) -> None:
         """Writes the file, with its weights in it."""
@@ -69,30 +79,16 @@ class OnnxGraph:
 
     # === Inputs and outputs ===
 
-    def input(self, name: str, dtype: str, shape: tuple) -> str:
+    def input(self, name: str, dtype: str, shape: Shape) -> str:
         self._declare(self._model.graph.input, name, dtype, shape)
         return name
 
-    def output(self, name: str, x: str, shape: tuple) -> None:
+    def output(self, name: str, x: str, shape: Shape) -> None:
         node = self._onnx.helper.make_node("Identity", [x], [name])
         self._model.graph.node.append(node)
         self._declare(self._model.graph.output, name, "float32", shape)
 
     # === Operations ===
-
-    add = _operation("Add")
-    multiply = _operation("Mul")
-    divide = _operation("Div")
-    subtract = _operation("Sub")
-    absolute = _operation("Abs")
-    maximum = _operation("Max")
-    root = _operation("Sqrt")
-    equal = _operation("Equal")
-    less_or_equal = _operation("LessOrEqual")
-    both = _operation("And")
-    either = _operation("Or")
-    inverted = _operation("Not")
-    where = _operation("Where")
 
     def table(self, embeddings: np.ndarray) -> str:
         return self._constant(embeddings)
@@ -103,7 +99,7 @@ class OnnxGraph:
     def score(self, x: str, table: str) -> str:
         return self.node("MatMul", x, self.moved(table, 1, 0))
 
-    def linear(self, x: str, kernel: np.ndarray, bias: np.ndarray | None) -> str:
+    def linear(self, x: str, kernel: np.ndarray, bias: np.ndarray | None = None) -> str:
         y = self.node("MatMul", x, kernel)
         return y if bias is None else self.add(y, bias)
 
@@ -116,11 +112,6 @@ class OnnxGraph:
         square = self.node("ReduceMean", self.multiply(x, x), np.array([-1]))
         root = self.node("Sqrt", self.add(square, np.float32(epsilon)))
         return self.node("Div", x, root)
-
-    def angles(self, positions: str, frequencies: np.ndarray) -> tuple:
-        positions = self.node("Unsqueeze", positions, np.array([2]))
-        angles = self.multiply(positions, frequencies)
-        return self.node("Cos", angles), self.node("Sin", angles)
 
     def positions(self, x: str) -> str:
         length = self.node("Shape", x, start=1, end=2)
@@ -154,16 +145,8 @@ class OnnxGraph:
     def reshaped(self, x: str, *sizes: int) -> str:
         return self.node("Reshape", x, np.array(sizes))
 
-    def concatenated(self, *xs: Any, axis: int = -1) -> str:
+    def concatenated(self, *xs: str, axis: int = -1) -> str:
         return self.node("Concat", *xs, axis=axis)
-
-    def neighbours(self, x: str) -> tuple[str, str]:
-        end, two, first = np.array([2**31 - 1]), np.array([2]), np.array([0])
-        even, odd = (
-            self.node("Slice", x, np.array([start]), end, first, two)
-            for start in (0, 1)
-        )
-        return even, odd
 
     def joined_axes(self, x: str) -> str:
         length = self.node("Shape", x, start=2)
@@ -176,51 +159,40 @@ class OnnxGraph:
     def moved(self, x: str, *axes: int) -> str:
         return self.node("Transpose", x, perm=list(axes))
 
-    def item(self, x: str, number: int, axis: int) -> str:
-        return self.node("Gather", x, np.int64(number), axis=axis)
-
-    def reordered(self, x: str, order: np.ndarray, axis: int) -> str:
+    def reordered(self, x: str, order: Constant, axis: int) -> str:
         return self.node("Gather", x, order, axis=axis)
 
-    def shifted(self, x: str) -> str:
-        second, end = np.array([1]), np.array([2**31 - 1])
-        later = self.node("Slice", x, second, end, second)
-        first = self.node("Slice", x, np.array([0]), second, second)
-        zero = self.multiply(first, np.float32(0))
-        return self.node("Concat", later, zero, axis=1)
+    def sliced(self, x: str, start: int, end: int, axis: int, step: int = 1) -> str:
+        numbers = (np.array([number]) for number in (start, end, axis, step))
+        return self.node("Slice", x, *numbers)
 
-    def heads(self, x: str, heads: int) -> str:
-        x = self.node("Reshape", x, np.array([0, 0, heads, -1]))
-        return self.moved(x, 0, 2, 1, 3)
-
-    def joined(self, x: str, width: int) -> str:
-        x = self.moved(x, 0, 2, 1, 3)
-        return self.node("Reshape", x, np.array([0, 0, width]))
-
-    def rotated(self, x: str, angles: tuple, dim: int) -> str:
+    def rotated(self, x: str, angles: tuple[str, str], dim: int) -> str:
         first, second = self._nodes("Split", [x], 2, axis=-1, num_outputs=2)
         turned = self.node("Concat", self.node("Neg", second), first, axis=-1)
         cos, sin = (self.node("Unsqueeze", part, np.array([1])) for part in angles)
         return self.add(self.multiply(x, cos), self.multiply(turned, sin))
 
-    def token(self, x: str, at: int) -> str:
-        return self.node("Gather", x, np.int64(at), axis=1)
-
-    def node(self, kind: str, *inputs: Any, **attributes: Any) -> str:
+    def node(self, kind: str, *inputs: str | Constant, **attributes: _Attribute) -> str:
         """The output of an ONNX operation."""
         (output,) = self._nodes(kind, inputs, 1, **attributes)
         return output
 
     # === Helpers ===
 
-    def _nodes(self, kind, inputs, outputs, **attributes):
+    def _nodes(
+        self,
+        kind: str,
+        inputs: Sequence[str | Constant],
+        outputs: int,
+        **attributes: _Attribute,
+    ) -> list[str]:
         names = [x if isinstance(x, str) else self._constant(x) for x in inputs]
         outputs_made = [self._new_name() for _ in range(outputs)]
         make = self._onnx.helper.make_node
         self._model.graph.node.append(make(kind, names, outputs_made, **attributes))
         return outputs_made
 
-    def _constant(self, array):
+    def _constant(self, array: Constant) -> str:
         array = np.ascontiguousarray(array).reshape(np.shape(array))
         self._bytes += array.nbytes
         refuse(
@@ -230,15 +202,17 @@ class OnnxGraph:
         )
         tensor = self._onnx.numpy_helper.from_array(array, self._new_name())
         self._model.graph.initializer.append(tensor)
-        return tensor.name
+        return str(tensor.name)
 
-    def _new_name(self):
+    def _new_name(self) -> str:
         self._count += 1
         return f"tensor_{self._count}"
 
-    def _declare(self, where, name, dtype, shape):
+    def _declare(
+        self, where: list[TensorLike], name: str, dtype: str, shape: Shape
+    ) -> None:
         helper = self._onnx.helper
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         names = ["batch", *["length"] * len(shape)]
-        shape = [size or name for size, name in zip(shape, names, strict=False)]
-        where.append(helper.make_tensor_value_info(name, kind, shape))
+        sizes = [size or name for size, name in zip(shape, names, strict=False)]
+        where.append(helper.make_tensor_value_info(name, kind, sizes))

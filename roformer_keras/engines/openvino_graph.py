@@ -4,23 +4,36 @@
 """
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from roformer_keras.base.extras import import_extra
+from roformer_keras.base.types import Shape, TensorLike
+from roformer_keras.engines.graph import END, Constant, Graph
 from roformer_keras.engines.weight_file import WeightFile
 
 
-def _operation(name):
-    """A method: one operation of OpenVINO on its arguments."""
-    return lambda graph, *inputs: getattr(graph.op, name)(*inputs)
+class OpenVINOGraph(Graph[TensorLike]):
+    """Writes one model, which may keep keys and values. Tensors are nodes."""
 
-
-class OpenVINOGraph:
-    """Writes one model."""
-
-    # By their names in Keras: functions of the graph and a tensor.
+    names: ClassVar = {
+        "add": "add",
+        "multiply": "multiply",
+        "divide": "divide",
+        "subtract": "subtract",
+        "absolute": "abs",
+        "maximum": "maximum",
+        "root": "sqrt",
+        "cosine": "cos",
+        "sine": "sin",
+        "equal": "equal",
+        "less_or_equal": "less_equal",
+        "both": "logical_and",
+        "either": "logical_or",
+        "inverted": "logical_not",
+        "where": "select",
+    }
     activations: ClassVar = {
         "linear": lambda graph, x: x,
         "gelu": lambda graph, x: graph.op.gelu(x, "erf"),
@@ -48,11 +61,11 @@ class OpenVINOGraph:
         # The types of tensors.
         self.tensors = openvino.Node, openvino.Output
         self._weights = weights
-        self._inputs: dict[str, Any] = {}
-        self._results: list = []
-        self._assigned: list = []
+        self._inputs: dict[str, TensorLike] = {}
+        self._results: list[TensorLike] = []
+        self._assigned: list[TensorLike] = []
 
-    def finish(self) -> Any:
+    def finish(self) -> TensorLike:
         """The `openvino.Model`."""
         return self._ov.Model(
             self._results, self._assigned, list(self._inputs.values())
@@ -64,15 +77,14 @@ class OpenVINOGraph:
 
     # === Inputs and outputs ===
 
-    def input(self, name: str, dtype: str, shape: tuple) -> Any:
-        """An input; None is an axis of any size."""
+    def input(self, name: str, dtype: str, shape: Shape) -> TensorLike:
         sizes = [-1 if size is None else size for size in shape]
         node = self.op.parameter(sizes, np.dtype(dtype), name=name)
         node.output(0).set_names({name})
         self._inputs[name] = node
         return node
 
-    def output(self, name: str, x: Any, shape: tuple) -> None:
+    def output(self, name: str, x: TensorLike, shape: Shape) -> None:
         """An output of such a shape, which OpenVINO finds by itself."""
         result = self.op.result(x)
         result.output(0).set_names({name})
@@ -80,26 +92,13 @@ class OpenVINOGraph:
 
     # === Operations ===
 
-    add = _operation("add")
-    multiply = _operation("multiply")
-    divide = _operation("divide")
-    subtract = _operation("subtract")
-    absolute = _operation("abs")
-    maximum = _operation("maximum")
-    root = _operation("sqrt")
-    equal = _operation("equal")
-    less_or_equal = _operation("less_equal")
-    both = _operation("logical_and")
-    either = _operation("logical_or")
-    inverted = _operation("logical_not")
-    where = _operation("select")
+    def node(self, kind: str, *inputs: TensorLike) -> TensorLike:
+        return getattr(self.op, kind)(*inputs)
 
-    def table(self, embeddings: np.ndarray) -> Any:
-        """Embeddings `(tokens, features)`, for `take` and `score`."""
+    def table(self, embeddings: np.ndarray) -> TensorLike:
         return self._stored(embeddings)
 
-    def take(self, table: Any, ids: Any) -> Any:
-        """Rows of a `table` by their numbers."""
+    def take(self, table: TensorLike, ids: TensorLike) -> TensorLike:
         zero = np.int64(0)
         if not self._int8:
             return self.op.gather(table, ids, zero)
@@ -107,135 +106,95 @@ class OpenVINOGraph:
         rows = self.op.convert(self.op.gather(integers, ids, zero), "f32")
         return self.multiply(rows, self.op.gather(scale, ids, zero))
 
-    def score(self, x: Any, table: Any) -> Any:
-        """`x` times the transposed `table`."""
+    def score(self, x: TensorLike, table: TensorLike) -> TensorLike:
         return self._product(x, table)
 
-    def linear(self, x: Any, kernel: np.ndarray, bias: np.ndarray | None) -> Any:
-        """`x` times a kernel `(features, outputs)`, plus a bias."""
+    def linear(
+        self, x: TensorLike, kernel: np.ndarray, bias: np.ndarray | None = None
+    ) -> TensorLike:
         y = self._product(x, self._stored(np.ascontiguousarray(kernel.T)))
         return y if bias is None else self.add(y, bias)
 
     def layer_norm(
-        self, x: Any, gamma: np.ndarray, beta: np.ndarray, epsilon: float
-    ) -> Any:
+        self, x: TensorLike, gamma: np.ndarray, beta: np.ndarray, epsilon: float
+    ) -> TensorLike:
         y = self.op.mvn(x, np.array([-1]), True, epsilon, "INSIDE_SQRT")
         return self.add(self.multiply(y, gamma), beta)
 
-    def rms_norm(self, x: Any, epsilon: float) -> Any:
+    def rms_norm(self, x: TensorLike, epsilon: float) -> TensorLike:
         square = self.op.reduce_mean(self.multiply(x, x), np.array([-1]), True)
         root = self.op.sqrt(self.add(square, np.float32(epsilon)))
         return self.op.divide(x, root)
 
-    def angles(self, positions: Any, frequencies: np.ndarray) -> tuple:
-        """Cosines and sines of `(rows, length)` times frequencies, on a last axis."""
-        positions = self.op.unsqueeze(positions, np.array([2]))
-        angles = self.multiply(positions, frequencies)
-        return self.op.cos(angles), self.op.sin(angles)
-
-    def positions(self, x: Any) -> Any:
-        """0, 1, 2, ... along the second axis: float32 `(1, length)`."""
+    def positions(self, x: TensorLike) -> TensorLike:
         length = self.op.gather(self.op.shape_of(x, "i64"), np.int64(1), np.int64(0))
         numbers = self.op.range(np.int64(0), length, np.int64(1), "f32")
         return self.expanded(numbers, 0)
 
-    def total(self, x: Any, axis: int) -> Any:
-        """The sum over an axis, which stays with the size 1."""
+    def total(self, x: TensorLike, axis: int) -> TensorLike:
         return self.op.reduce_sum(x, np.array([axis]), True)
 
-    def largest(self, x: Any, axis: int) -> Any:
-        """The maximum over an axis, which stays with the size 1."""
+    def largest(self, x: TensorLike, axis: int) -> TensorLike:
         return self.op.reduce_max(x, np.array([axis]), True)
 
-    def counted(self, x: Any) -> Any:
-        """The sum up to each element of the second axis."""
+    def counted(self, x: TensorLike) -> TensorLike:
         return self.op.cum_sum(x, np.int64(1))
 
-    def softmax(self, x: Any) -> Any:
-        """Over the last axis."""
+    def softmax(self, x: TensorLike) -> TensorLike:
         return self.op.softmax(x, -1)
 
-    def product(self, x: Any, y: Any, transposed: bool = False) -> Any:
-        """The product of two computed tensors; of `y` transposed, if asked for."""
+    def product(
+        self, x: TensorLike, y: TensorLike, transposed: bool = False
+    ) -> TensorLike:
         return self.op.matmul(x, y, False, transposed)
 
-    def as_float(self, x: Any) -> Any:
+    def as_float(self, x: TensorLike) -> TensorLike:
         return self.op.convert(x, "f32")
 
-    def expanded(self, x: Any, *axes: int) -> Any:
-        """With new axes of size 1, where they are in the result."""
+    def expanded(self, x: TensorLike, *axes: int) -> TensorLike:
         return self.op.unsqueeze(x, np.array(axes))
 
-    def reshaped(self, x: Any, *sizes: int) -> Any:
-        """Sizes of 0 stay, one of -1 is what is left."""
+    def reshaped(self, x: TensorLike, *sizes: int) -> TensorLike:
         return self.op.reshape(x, np.array(sizes), True)
 
-    def concatenated(self, *xs: Any, axis: int = -1) -> Any:
-        """One after the other, along an axis."""
+    def concatenated(self, *xs: TensorLike, axis: int = -1) -> TensorLike:
         return self.op.concat(list(xs), axis)
 
-    def neighbours(self, x: Any) -> tuple[Any, Any]:
-        """Every second row of `(rows, features)`: from the first; from the second."""
-        end, two, first = np.array([2**31 - 1]), np.array([2]), np.array([0])
-        even, odd = (
-            self.op.slice(x, np.array([start]), end, two, first) for start in (0, 1)
-        )
-        return even, odd
-
-    def joined_axes(self, x: Any) -> Any:
-        """`(groups, rows, length)` to `(groups * rows, length)`."""
+    def joined_axes(self, x: TensorLike) -> TensorLike:
         length = self.op.gather(self.op.shape_of(x, "i64"), np.array([2]), np.int64(0))
         return self.op.reshape(x, self.op.concat([np.array([-1]), length], 0), False)
 
-    def split_axis(self, x: Any, groups: Any) -> Any:
-        """`(groups * rows, 1)` to the first two sizes of `groups`."""
+    def split_axis(self, x: TensorLike, groups: TensorLike) -> TensorLike:
         shape = self.op.shape_of(groups, "i64")
         sizes = self.op.gather(shape, np.array([0, 1]), np.int64(0))
         return self.op.reshape(x, sizes, False)
 
-    def moved(self, x: Any, *axes: int) -> Any:
-        """With the axes in another order."""
+    def moved(self, x: TensorLike, *axes: int) -> TensorLike:
         return self.op.transpose(x, np.array(axes))
 
-    def item(self, x: Any, number: int, axis: int) -> Any:
-        """One element of an axis, which is gone."""
-        return self.op.gather(x, np.int64(number), np.int64(axis))
-
-    def reordered(self, x: Any, order: np.ndarray, axis: int) -> Any:
+    def reordered(self, x: TensorLike, order: Constant, axis: int) -> TensorLike:
         """The elements of an axis in another order."""
         return self.op.gather(x, order, np.int64(axis))
 
-    def shifted(self, x: Any) -> Any:
-        """The elements of the second axis one place earlier, and 0 at the end."""
-        second, end = np.array([1]), np.array([2**31 - 1])
-        later = self.op.slice(x, second, end, second, second)
-        first = self.op.slice(x, np.array([0]), second, second, second)
-        return self.op.concat([later, self.multiply(first, np.float32(0))], 1)
+    def sliced(
+        self, x: TensorLike, start: int, end: int, axis: int, step: int = 1
+    ) -> TensorLike:
+        numbers = (np.array([number]) for number in (start, end, step, axis))
+        return self.op.slice(x, *numbers)
 
-    def heads(self, x: Any, heads: int) -> Any:
-        """`(rows, length, heads * dim)` to `(rows, heads, length, dim)`."""
-        x = self.op.reshape(x, np.array([0, 0, heads, -1]), True)
-        return self.op.transpose(x, np.array([0, 2, 1, 3]))
-
-    def joined(self, x: Any, width: int) -> Any:
-        """`(rows, heads, length, dim)` to `(rows, length, width)`."""
-        x = self.op.transpose(x, np.array([0, 2, 1, 3]))
-        return self.op.reshape(x, np.array([0, 0, width]), True)
-
-    def rotated(self, x: Any, angles: tuple, dim: int) -> Any:
-        """Rotates pairs of features (i, i + dim / 2): `(rows, heads, length, dim)`."""
+    def rotated(
+        self, x: TensorLike, angles: tuple[TensorLike, TensorLike], dim: int
+    ) -> TensorLike:
         # In this form OpenVINO computes it as one operation.
-        op, unit, last = self.op, np.array([1]), np.array([3])
-        half, end = np.array([dim // 2]), np.array([2**31 - 1])
-        first = op.slice(x, np.array([0]), half, unit, last)
-        second = op.slice(x, half, end, unit, last)
+        first, second = self.sliced(x, 0, dim // 2, 3), self.sliced(x, dim // 2, END, 3)
         minus = np.full((1, 1, 1, 1), -1, "float32")
-        turned = op.concat([self.multiply(second, minus), first], -1)
-        cos, sin = (op.unsqueeze(table, unit) for table in angles)
+        turned = self.concatenated(self.multiply(second, minus), first)
+        cos, sin = (self.expanded(table, 1) for table in angles)
         return self.add(self.multiply(x, cos), self.multiply(turned, sin))
 
-    def cached(self, name: str, new: Any, heads: int, dim: int, rows: Any) -> Any:
-        """Keys or values of all tokens so far: those of before, and the new ones."""
+    def cached(
+        self, name: str, new: TensorLike, heads: int, dim: int, rows: TensorLike
+    ) -> TensorLike:
         op = self.op
         info = self._ov.op.util.VariableInfo()
         info.data_shape = self._ov.PartialShape([-1, heads, -1, dim])
@@ -248,42 +207,36 @@ class OpenVINOGraph:
         self._assigned.append(op.assign(both, variable))
         return both
 
-    def attention(self, query: Any, keys: Any, values: Any, mask: Any) -> Any:
-        """Softmax attention to keys and values that are kept.
-
-        The mask is added to the scores. The query is already divided.
-        """
+    def attention(
+        self, query: TensorLike, keys: TensorLike, values: TensorLike, mask: TensorLike
+    ) -> TensorLike:
         return self.op.scaled_dot_product_attention(
             query, keys, values, mask, np.float32(1), causal=False
         )
 
-    def token(self, x: Any, at: int) -> Any:
-        """One token of each row, `(rows, features)`: the first is 0, the last -1."""
-        return self.op.gather(x, np.int64(at), np.int64(1))
-
     # === Constants ===
 
-    def _stored(self, matrix):
+    def _stored(self, matrix: np.ndarray) -> TensorLike:
         """A matrix `(outputs, features)`; with `int8` integers and their scales."""
         if not self._int8:
             return self._constant(matrix)
         integers, scale = _round_to_8_bits(matrix)
         return self._constant(integers), self.op.constant(scale)
 
-    def _constant(self, matrix):
+    def _constant(self, matrix: np.ndarray) -> TensorLike:
         if self._weights is None:
             return self.op.constant(matrix)
         mapped = self._weights.mapped(matrix)
         return self.op.constant(mapped, shared_memory=mapped is not matrix)
 
-    def _product(self, x, stored):
+    def _product(self, x: TensorLike, stored: TensorLike) -> TensorLike:
         if self._int8:
             integers, scale = stored
             stored = self.op.multiply(self.op.convert(integers, "f32"), scale)
         return self.op.matmul(x, stored, False, True)
 
 
-def _round_to_8_bits(matrix):
+def _round_to_8_bits(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The nearest integers of `(outputs, features)`, with one scale for each row."""
     scale = np.abs(matrix).max(axis=1, keepdims=True) / 127
     scale = np.where(scale > 0, scale, 1).astype("float32")

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -12,19 +12,22 @@ from roformer_keras.base.processes import (
     has_amx,
     refuse_forked_process,
 )
+from roformer_keras.base.types import TensorLike
 from roformer_keras.engines.weight_file import WeightFile
+
+Arrays: TypeAlias = Mapping[str, np.ndarray]
 
 
 class Program(Protocol):
     """A network with a memory of keys and values."""
 
-    def start(self, arrays: Mapping[str, np.ndarray] | None = None) -> Any:
+    def start(self, arrays: Arrays | None = None) -> TensorLike:
         """A new memory, with no row or with what `read` has read."""
 
-    def read(self, memory: Any) -> dict[str, np.ndarray]:
+    def read(self, memory: TensorLike) -> dict[str, np.ndarray]:
         """Keys and values by name, float32 `(rows, heads, keys, dim)`."""
 
-    def run(self, memory: Any, inputs: Mapping[str, np.ndarray]) -> dict:
+    def run(self, memory: TensorLike, inputs: Arrays) -> dict[str, np.ndarray]:
         """The outputs by name, valid until the next call with this memory."""
 
 
@@ -33,7 +36,7 @@ class OpenVINOProgram:
 
     def __init__(
         self,
-        model: Any,
+        model: TensorLike,
         bfloat16: bool = False,
         multiplies_integers: bool = False,
         weights: WeightFile | None = None,
@@ -64,22 +67,22 @@ class OpenVINOProgram:
         self._names = [output.any_name for output in self._compiled.outputs]
         self._requests = threading.local()
 
-    def start(self, arrays: Mapping[str, np.ndarray] | None = None) -> Any:
+    def start(self, arrays: Arrays | None = None) -> TensorLike:
         memory = self._compiled.create_infer_request()
         if arrays is not None:
             for part in memory.query_state():
                 part.state = self._tensor(arrays[part.name])
         return memory
 
-    def read(self, memory: Any) -> dict[str, np.ndarray]:
+    def read(self, memory: TensorLike) -> dict[str, np.ndarray]:
         return {part.name: part.state.data.copy() for part in memory.query_state()}
 
-    def run(self, memory: Any, inputs: Mapping[str, np.ndarray]) -> dict:
+    def run(self, memory: TensorLike, inputs: Arrays) -> dict[str, np.ndarray]:
         refuse_forked_process()
         memory.infer(inputs, share_inputs=True, share_outputs=True)
         return self._results(memory)
 
-    def _results(self, memory):
+    def _results(self, memory: TensorLike) -> dict[str, np.ndarray]:
         if not self._is_used:
             self._is_used = True
             self._release()
@@ -88,13 +91,11 @@ class OpenVINOProgram:
             for number, name in enumerate(self._names)
         }
 
-    def _release(self):
+    def _release(self) -> None:
         if self._weights is not None:
             self._weights.release()
 
-    def begin(
-        self, inputs: Mapping[str, np.ndarray]
-    ) -> Callable[[], dict[str, np.ndarray]]:
+    def begin(self, inputs: Arrays) -> Callable[[], dict[str, np.ndarray]]:
         """Begins to compute a network without memory; threads may share it."""
         refuse_forked_process()
         if not hasattr(self._requests, "request"):
@@ -102,7 +103,7 @@ class OpenVINOProgram:
         request = self._requests.request
         request.start_async(inputs, share_inputs=True)
 
-        def finish():
+        def finish() -> dict[str, np.ndarray]:
             request.wait()
             results = self._results(request)
             # The next call writes where they are in memory.
@@ -110,12 +111,12 @@ class OpenVINOProgram:
 
         return finish
 
-    def outputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def outputs(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """The outputs by name, as `begin` computes them."""
         return self.begin(inputs)()
 
 
-def _end_in_products(model):
+def _end_in_products(model: TensorLike) -> None:
     """Multiplies outputs that come from sums and norms with the identity.
 
     In bfloat16 OpenVINO computes what follows the last products of a network in
@@ -138,7 +139,7 @@ def _end_in_products(model):
     model.validate_nodes_and_infer_types()
 
 
-def _norms_after_products(output):
+def _norms_after_products(output: TensorLike) -> int:
     """Number of norms on the ways from an output back to products."""
     nodes, seen, norms = [output.get_node()], set(), 0
     while nodes:

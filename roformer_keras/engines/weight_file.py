@@ -5,6 +5,7 @@ import mmap
 import os
 import tempfile
 import weakref
+from io import FileIO
 
 import numpy as np
 
@@ -23,7 +24,7 @@ class WeightFile:
     file, or no way to release its memory, arrays stay in memory.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._maps: list[mmap.mmap] = []
         self._file = None
         if hasattr(mmap, "MADV_DONTNEED"):
@@ -36,21 +37,21 @@ class WeightFile:
         if self._file is None or array.nbytes < _MIN_BYTES:
             return array
         try:
-            return self._written(np.ascontiguousarray(array))
+            return self._written(self._file, np.ascontiguousarray(array))
         except OSError:
             return array
 
-    def _written(self, array):
-        start = self._file.seek(0, os.SEEK_END)
+    def _written(self, file: FileIO, array: np.ndarray) -> np.ndarray:
+        start = file.seek(0, os.SEEK_END)
         start = -(-start // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-        self._file.seek(start)
-        content = memoryview(array).cast("B")
+        file.seek(start)
+        content = array.data.cast("B")
         while content:
             # Of more than 2 GB a call writes a part.
-            content = content[self._file.write(content) :]
+            content = content[file.write(content) :]
         # Of a private map nothing is written back.
         mapped = mmap.mmap(
-            self._file.fileno(), array.nbytes, flags=mmap.MAP_PRIVATE, offset=start
+            file.fileno(), array.nbytes, flags=mmap.MAP_PRIVATE, offset=start
         )
         self._maps.append(mapped)
         return np.frombuffer(mapped, array.dtype).reshape(array.shape)

@@ -60,7 +60,7 @@ def tanh_gelu(x: TensorLike) -> TensorLike:
     return keras.activations.gelu(x, approximate=True)
 
 
-def activation_from_name(activation):
+def activation_from_name(activation: str | Callable | None) -> Callable:
     """A Keras activation; `"gelu"` is the exact form, as in bert4keras."""
     if activation in ("gelu", "gelu_tanh"):
         return erf_gelu if activation == "gelu" else tanh_gelu
