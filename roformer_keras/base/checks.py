@@ -276,8 +276,15 @@ def number(
     only: Only | None = None,
 ) -> _Value:
     """A field that `check_number` checks."""
-    bounds = {"minimum": minimum, "maximum": maximum, "above": above, "below": below}
-    return _field(default, check_number, only, **bounds)
+    return _field(
+        default,
+        check_number,
+        only,
+        minimum=minimum,
+        maximum=maximum,
+        above=above,
+        below=below,
+    )
 
 
 def choice(
@@ -297,8 +304,9 @@ def option(default: _Value, only: Only) -> _Value:
 
 def columns(default: _Value = _REQUIRED, *, only: Only | None = None) -> _Value:
     """A field of names of columns, or of one; numbers of columns become names."""
-    metadata = {"convert": _column_names, "only": only}
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(
+        default=default, metadata={"convert": _column_names, "only": only}
+    )
 
 
 def file_paths(default: _Value = _REQUIRED) -> _Value:
@@ -317,8 +325,10 @@ def _field(
     only: Only | None,
     **rule: float | Iterable[str | None] | None,
 ) -> _Value:
-    metadata = {"check": functools.partial(check, **rule), "only": only, **rule}
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(
+        default=default,
+        metadata={"check": functools.partial(check, **rule), "only": only, **rule},
+    )
 
 
 def _column_names(value: Unchecked) -> Unchecked:
@@ -411,7 +421,8 @@ def check_fields(settings: "DataclassInstance") -> None:
         if convert := field.metadata.get("convert"):
             value = convert(value)
         check = field.metadata.get("check")
-        if check and not (value is None and _is_optional(field.type)):
+        is_none = value is None and types.NoneType in typing.get_args(field.type)
+        if check and not is_none:
             check(name, value)
         converted = _convert(name, value, field.type)
         if converted is MISSING:
@@ -442,10 +453,6 @@ def from_fields(
     if missing:
         raise ConfigurationError(f"{name} must have {', '.join(missing)}")
     return cls(**mapping)
-
-
-def _is_optional(kind: _Annotation) -> bool:
-    return types.NoneType in typing.get_args(kind)
 
 
 def _convert(name: str, value: Unchecked, kind: _Annotation) -> Unchecked:

@@ -175,11 +175,16 @@ class RoFormerConfig(Settings):
     layer_norm_cond_hidden_activation: str = "linear"
 
     def _check_together(self) -> None:
-        _check_activation("activation", self.activation)
-        if self.pooler_activation is not None:
-            _check_activation("pooler_activation", self.pooler_activation)
-        name = "layer_norm_cond_hidden_activation"
-        _check_activation(name, getattr(self, name))
+        for name in (
+            "activation",
+            "pooler_activation",
+            "layer_norm_cond_hidden_activation",
+        ):
+            value = getattr(self, name)
+            refuse(
+                value not in (None, *ACTIVATIONS),
+                f"{name} must be the name of a Keras activation, got {value!r}",
+            )
         refuse(
             self.attention_key_size is None and self.hidden_dim % self.num_heads,
             "hidden_dim must be a multiple of num_heads, got "
@@ -332,13 +337,6 @@ class RoFormerConfig(Settings):
             if fields[ours] is not None
             and not (ours in BERT_CONFIG_OPTIONS and fields[ours] == plain[ours])
         }
-
-
-def _check_activation(name: str, value: Unchecked) -> None:
-    refuse(
-        value not in ACTIVATIONS,
-        f"{name} must be the name of a Keras activation, got {value!r}",
-    )
 
 
 # A configuration, the content of a `bert_config.json`, or its path.

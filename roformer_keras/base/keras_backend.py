@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import lazy_loader
 
@@ -36,10 +36,6 @@ _REMARK = re.compile(
 # What Keras and TensorFlow import where it is installed, for parts of theirs that no
 # command uses. It takes as long as all the rest.
 UNUSED_BY_COMMANDS = ("jax", "matplotlib", "pandas", "sklearn")
-
-
-# `__getattr__`, `__dir__` and `__all__` of a module.
-_LazyNames: TypeAlias = tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
 
 
 class _Finder:
@@ -90,7 +86,9 @@ def name_error(module: str, name: str, known: Iterable[str]) -> Exception:
     return AttributeError(message, name=name)
 
 
-def lazy_names(package: str, file: str) -> _LazyNames:
+def lazy_names(
+    package: str, file: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a package with a stub.
 
     Names are imported when they are first used, see `starting`. One that needs a

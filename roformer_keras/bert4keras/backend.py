@@ -11,6 +11,7 @@ from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.bert4keras.keras2 import keras
 from roformer_keras.bert4keras.keras2_models import model_of_loss
+from roformer_keras.bert4keras.keras_functions import flatten, reshape, symbolic
 from roformer_keras.bert4keras.layer_functions import (
     align,
     apply_rotary_position_embeddings,
@@ -124,10 +125,6 @@ def search_layer(
 # === Shapes ===
 
 
-reshape = K.reshape
-flatten = K.flatten
-
-
 def batch_gather(params: Any, indices: Any) -> Any:
     """Elements of `params` by indices, row by row.
 
@@ -205,9 +202,6 @@ def piecewise_linear(t: Any, schedule: dict[int, float], from_zero: bool = True)
 
 
 # === What changes nothing on Keras 3 ===
-
-
-symbolic = K.symbolic
 
 
 def recompute_grad(call: Any) -> Any:

@@ -197,9 +197,9 @@ class CachedSteps:
                 return lambda x, **_: x
             if isinstance(operation, own.Loss):
                 return lambda x, **_: operation.chosen(x)
-            if _counts_positions(operation):
-                return lambda x, **_: operation.at(x, position_ids)
-            return operation
+            if not isinstance(operation, _POSITIONS) or operation.custom_position_ids:
+                return operation
+            return lambda x, **_: operation.at(x, position_ids)
 
         outputs = quirks.run_graph(self._model, inputs, replaced)
         outputs = keras.tree.map_structure(lambda x: ops.take(x, last, axis=1), outputs)
@@ -210,10 +210,6 @@ def _row_keys(tokens, rows):
     """A key for each row: all of its inputs."""
     parts = [tokens, *rows]
     return [b"".join(part[i].tobytes() for part in parts) for i in range(len(tokens))]
-
-
-def _counts_positions(operation):
-    return isinstance(operation, _POSITIONS) and not operation.custom_position_ids
 
 
 def _read_graph(model) -> _Graph | None:

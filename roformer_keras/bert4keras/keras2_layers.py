@@ -15,11 +15,6 @@ from roformer_keras.bert4keras.layer_functions import (
 from roformer_keras.bert4keras.node_tensors import NodeTensors, as_keras
 
 
-def _become(layer, name):
-    """Makes a layer one that is saved as a layer of this package."""
-    object.__setattr__(layer, "__class__", MASKED[name])
-
-
 def _mask_of_branches(self, inputs, mask=None):
     """Returns `mask_of_branches`, and notes where it differs from Keras 3.
 
@@ -29,7 +24,7 @@ def _mask_of_branches(self, inputs, mask=None):
     masks = mask or [None]
     is_other = any(one is not masks[0] for one in masks)
     if is_other or (masks[0] is not None and type(self).__name__ in PLAIN):
-        _become(self, type(self).__name__)
+        object.__setattr__(self, "__class__", MASKED[type(self).__name__])
     return mask_of_branches(self, inputs, mask)
 
 
@@ -41,7 +36,7 @@ def _pool_visible(self, inputs, **mask):
 
 def _drop_mask(self, inputs, mask=None):
     if mask is not None:
-        _become(self, "GlobalMaxPooling1D")
+        object.__setattr__(self, "__class__", MASKED["GlobalMaxPooling1D"])
 
 
 def _initialize_lambda(self, *arguments, **options):

@@ -27,8 +27,8 @@ def _shapes(tensors):
 
 
 def _is_empty(mask):
-    is_several = isinstance(mask, list | tuple) and mask
-    return is_several and all(one is None for one in mask)
+    is_list = isinstance(mask, list | tuple) and len(mask) > 0
+    return is_list and all(one is None for one in mask)
 
 
 def _without_empty_masks(method):

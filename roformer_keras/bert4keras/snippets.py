@@ -135,8 +135,10 @@ def parallel_apply_generator(
     if dummy:
         import multiprocessing.dummy as pools
     else:
-        # Python's default: a function of a script, which others cannot import.
-        pools = multiprocessing.get_context(_start_method())
+        # A forked process has the functions of a script, which others cannot import:
+        # scripts have no `if __name__ == "__main__"`.
+        methods = multiprocessing.get_all_start_methods()
+        pools = multiprocessing.get_context("fork" if "fork" in methods else "spawn")
     elements, results = pools.Queue(max_queue_size), pools.Queue()
     seeds = random_seeds or []
     seeds = [None] * workers if seeds is True else list(seeds)
@@ -165,11 +167,6 @@ def parallel_apply_generator(
             missing -= 1
     finally:
         _stop(threads, elements, dummy)
-
-
-def _start_method():
-    # Scripts have no `if __name__ == "__main__"`.
-    return "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
 
 
 def _work(func, elements, results, seed):

@@ -14,11 +14,6 @@ from roformer_keras.layers import GlobalPointer as _GlobalPointer
 _serializable = keras.saving.register_keras_serializable("bert4keras")
 
 
-def _visible(scores):
-    """bool `(batch, length)`: positions whose scores are not -inf."""
-    return ops.all(ops.not_equal(scores, -np.inf), axis=2)
-
-
 def _tags(y_true, scores):
     """int `(batch, length)` of tags in any number type, whose sizes may be unknown."""
     return ops.reshape(ops.cast(y_true, "int32"), ops.shape(scores)[:-1])
@@ -51,7 +46,8 @@ class ConditionalRandomField(NodeTensors, _ConditionalRandomField):
 
     def sparse_accuracy(self, y_true: Any, y_pred: Any) -> Any:
         """The share of visible positions where the tag scores best."""
-        visible = ops.cast(_visible(y_pred), "float32")
+        visible = ops.all(ops.not_equal(y_pred, -np.inf), axis=2)
+        visible = ops.cast(visible, "float32")
         best = ops.cast(ops.argmax(y_pred, axis=2), "int32")
         is_right = ops.cast(ops.equal(_tags(y_true, y_pred), best), "float32")
         return ops.sum(is_right * visible) / ops.sum(visible)

@@ -15,7 +15,7 @@ Tensor = TypeVar("Tensor")
 # An argument that becomes a constant of the graph.
 Constant: TypeAlias = np.ndarray | np.generic
 # An index behind the last one of every axis.
-END = 2**31 - 1
+_END = 2**31 - 1
 
 
 class Graph(abc.ABC, Generic[Tensor]):
@@ -100,10 +100,6 @@ class Graph(abc.ABC, Generic[Tensor]):
     ) -> Tensor:
         """Layer normalisation over the last axis."""
 
-    @abc.abstractmethod
-    def rms_norm(self, x: Tensor, epsilon: float) -> Tensor:
-        """`x`, divided by the root of its mean square over the last axis."""
-
     # === Axes ===
 
     @abc.abstractmethod
@@ -111,12 +107,8 @@ class Graph(abc.ABC, Generic[Tensor]):
         """0, 1, 2, ... along the second axis: float32 `(1, length)`."""
 
     @abc.abstractmethod
-    def total(self, x: Tensor, axis: int) -> Tensor:
-        """The sum over an axis, which stays with the size 1."""
-
-    @abc.abstractmethod
-    def largest(self, x: Tensor, axis: int) -> Tensor:
-        """The maximum over an axis, which stays with the size 1."""
+    def reduced(self, kind: str, x: Tensor, axis: int) -> Tensor:
+        """A sum, maximum or mean over an axis, which stays with the size 1."""
 
     @abc.abstractmethod
     def counted(self, x: Tensor) -> Tensor:
@@ -168,10 +160,6 @@ class Graph(abc.ABC, Generic[Tensor]):
     ) -> Tensor:
         """The elements of an axis from a start to an end."""
 
-    @abc.abstractmethod
-    def rotated(self, x: Tensor, angles: tuple[Tensor, Tensor], dim: int) -> Tensor:
-        """Rotates pairs of features (i, i + dim / 2): `(rows, heads, length, dim)`."""
-
     # === Keys and values, which only OpenVINO keeps ===
 
     def cached(
@@ -191,6 +179,31 @@ class Graph(abc.ABC, Generic[Tensor]):
 
     # === The same for all runtimes ===
 
+    def total(self, x: Tensor, axis: int) -> Tensor:
+        """The sum over an axis, which stays with the size 1."""
+        return self.reduced("sum", x, axis)
+
+    def largest(self, x: Tensor, axis: int) -> Tensor:
+        """The maximum over an axis, which stays with the size 1."""
+        return self.reduced("max", x, axis)
+
+    def rms_norm(self, x: Tensor, epsilon: float) -> Tensor:
+        """`x`, divided by the root of its mean square over the last axis."""
+        square = self.reduced("mean", self.multiply(x, x), -1)
+        return self.divide(x, self.root(self.add(square, np.float32(epsilon))))
+
+    def rotated(self, x: Tensor, angles: tuple[Tensor, Tensor], dim: int) -> Tensor:
+        """Rotates pairs of features (i, i + dim / 2): `(rows, heads, length, dim)`."""
+        # In this form OpenVINO computes it as one operation.
+        first, second = (
+            self.sliced(x, 0, dim // 2, 3),
+            self.sliced(x, dim // 2, _END, 3),
+        )
+        minus = np.full((1, 1, 1, 1), -1, "float32")
+        turned = self.concatenated(self.multiply(second, minus), first)
+        cos, sin = (self.expanded(table, 1) for table in angles)
+        return self.add(self.multiply(x, cos), self.multiply(turned, sin))
+
     def angles(
         self, positions: Tensor, frequencies: np.ndarray
     ) -> tuple[Tensor, Tensor]:
@@ -208,12 +221,12 @@ class Graph(abc.ABC, Generic[Tensor]):
 
     def neighbours(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Every second row of `(rows, features)`: from the first; from the second."""
-        return self.sliced(x, 0, END, 0, 2), self.sliced(x, 1, END, 0, 2)
+        return self.sliced(x, 0, _END, 0, 2), self.sliced(x, 1, _END, 0, 2)
 
     def shifted(self, x: Tensor) -> Tensor:
         """The elements of the second axis one place earlier, and 0 at the end."""
         zero = self.multiply(self.sliced(x, 0, 1, 1), np.float32(0))
-        return self.concatenated(self.sliced(x, 1, END, 1), zero, axis=1)
+        return self.concatenated(self.sliced(x, 1, _END, 1), zero, axis=1)
 
     def heads(self, x: Tensor, heads: int) -> Tensor:
         """`(rows, length, heads * dim)` to `(rows, heads, length, dim)`."""

@@ -183,17 +183,17 @@ def _unknown_attributes(layer: keras.Operation, known: Sequence[str]) -> set[str
         if name not in (*_common_attributes(), *known)
         and (name[0] != "_" or isinstance(value, keras.Variable | keras.layers.Layer))
         and not name.endswith(_OF_TRAINING)
-        and not (name in parameters and _is_default(value, parameters[name].default))
+        and not (
+            name in parameters
+            and type(value) is type(default := parameters[name].default)
+            and (value is default or value == default)
+        )
     }
 
 
 def is_none(nested: Unchecked) -> bool:
     """True if there is nothing but None."""
     return all(x is None for x in keras.tree.flatten(nested))
-
-
-def _is_default(value: Unchecked, default: Unchecked) -> bool:
-    return value is default or (type(value) is type(default) and value == default)
 
 
 @functools.cache

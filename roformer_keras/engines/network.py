@@ -59,8 +59,16 @@ def write_language_model(graph: OpenVINOGraph, model: keras.Model) -> None:
     The output is `logits` of the token after the last: float32 `(rows, vocabulary)`.
     """
     rows = graph.input("rows", "int32", (None,))
-    writer = NetworkWriter(graph, _mask(graph), _positions(graph), rows)
-    inputs = {name: _ids(graph, name) for name in ("token_ids", "segment_ids")}
+    writer = NetworkWriter(
+        graph,
+        graph.input("mask", "float32", (None, 1, None, None)),
+        graph.input("position_ids", "float32", (None, None)),
+        rows,
+    )
+    inputs = {
+        name: graph.input(name, "int32", (None, None))
+        for name in ("token_ids", "segment_ids")
+    }
     if "position_ids" in model.backbone.input:
         inputs["position_ids"] = writer.position_ids
     x = writer.functional(model.backbone, inputs)
@@ -347,8 +355,10 @@ class NetworkWriter(Generic[Tensor]):
             position_ids = self.positions(x)
         key = dim, base, id(position_ids)
         if key not in self._angles:
-            frequencies = np.tile(_frequencies(dim, base), 2)
-            self._angles[key] = self.graph.angles(position_ids, frequencies)
+            frequencies = np.tile(base ** (-np.arange(0, dim, 2) / dim), 2)
+            self._angles[key] = self.graph.angles(
+                position_ids, frequencies.astype("float32")
+            )
         return self._angles[key]
 
     # === Heads of language models ===
@@ -458,22 +468,6 @@ WRITERS: dict[type, Callable[..., TensorLike]] = {
 
 
 # === Parts ===
-
-
-def _ids(graph: Graph[Tensor], name: str) -> Tensor:
-    return graph.input(name, "int32", (None, None))
-
-
-def _positions(graph: Graph[Tensor]) -> Tensor:
-    return graph.input("position_ids", "float32", (None, None))
-
-
-def _mask(graph: Graph[Tensor]) -> Tensor:
-    return graph.input("mask", "float32", (None, 1, None, None))
-
-
-def _frequencies(dim: int, base: float) -> np.ndarray:
-    return (base ** (-np.arange(0, dim, 2) / dim)).astype("float32")
 
 
 def _linear(

@@ -3,9 +3,8 @@
 `network.py` writes networks of them.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,8 +18,6 @@ from roformer_keras.engines.graph import Constant, Graph
 _OPSET, _IR_VERSION = 21, 10
 # Bytes of one file, a limit of its format.
 _MAX_BYTES = 2**31 - 2**20
-# A value of an attribute of an operation.
-_Attribute: TypeAlias = int | float | str | list[int]
 
 
 class OnnxGraph(Graph[str]):
@@ -108,22 +105,14 @@ class OnnxGraph(Graph[str]):
     ) -> str:
         return self.node("LayerNormalization", x, gamma, beta, epsilon=epsilon)
 
-    def rms_norm(self, x: str, epsilon: float) -> str:
-        square = self.node("ReduceMean", self.multiply(x, x), np.array([-1]))
-        root = self.node("Sqrt", self.add(square, np.float32(epsilon)))
-        return self.node("Div", x, root)
-
     def positions(self, x: str) -> str:
         length = self.node("Shape", x, start=1, end=2)
         length = self.node("Squeeze", length, np.array([0]))
         numbers = self.node("Range", np.int64(0), length, np.int64(1))
         return self.expanded(self.as_float(numbers), 0)
 
-    def total(self, x: str, axis: int) -> str:
-        return self.node("ReduceSum", x, np.array([axis]))
-
-    def largest(self, x: str, axis: int) -> str:
-        return self.node("ReduceMax", x, np.array([axis]))
+    def reduced(self, kind: str, x: str, axis: int) -> str:
+        return self.node(f"Reduce{kind.title()}", x, np.array([axis]))
 
     def counted(self, x: str) -> str:
         return self.node("CumSum", x, np.int64(1))
@@ -166,31 +155,17 @@ class OnnxGraph(Graph[str]):
         numbers = (np.array([number]) for number in (start, end, axis, step))
         return self.node("Slice", x, *numbers)
 
-    def rotated(self, x: str, angles: tuple[str, str], dim: int) -> str:
-        first, second = self._nodes("Split", [x], 2, axis=-1, num_outputs=2)
-        turned = self.node("Concat", self.node("Neg", second), first, axis=-1)
-        cos, sin = (self.node("Unsqueeze", part, np.array([1])) for part in angles)
-        return self.add(self.multiply(x, cos), self.multiply(turned, sin))
-
-    def node(self, kind: str, *inputs: str | Constant, **attributes: _Attribute) -> str:
+    def node(
+        self, kind: str, *inputs: str | Constant, **attributes: float | str | list[int]
+    ) -> str:
         """The output of an ONNX operation."""
-        (output,) = self._nodes(kind, inputs, 1, **attributes)
+        names = [x if isinstance(x, str) else self._constant(x) for x in inputs]
+        output = self._new_name()
+        node = self._onnx.helper.make_node(kind, names, [output], **attributes)
+        self._model.graph.node.append(node)
         return output
 
     # === Helpers ===
-
-    def _nodes(
-        self,
-        kind: str,
-        inputs: Sequence[str | Constant],
-        outputs: int,
-        **attributes: _Attribute,
-    ) -> list[str]:
-        names = [x if isinstance(x, str) else self._constant(x) for x in inputs]
-        outputs_made = [self._new_name() for _ in range(outputs)]
-        make = self._onnx.helper.make_node
-        self._model.graph.node.append(make(kind, names, outputs_made, **attributes))
-        return outputs_made
 
     def _constant(self, array: Constant) -> str:
         array = np.ascontiguousarray(array).reshape(np.shape(array))

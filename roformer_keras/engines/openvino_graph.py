@@ -10,7 +10,7 @@ import numpy as np
 
 from roformer_keras.base.extras import import_extra
 from roformer_keras.base.types import Shape, TensorLike
-from roformer_keras.engines.graph import END, Constant, Graph
+from roformer_keras.engines.graph import Constant, Graph
 from roformer_keras.engines.weight_file import WeightFile
 
 
@@ -53,11 +53,8 @@ class OpenVINOGraph(Graph[TensorLike]):
     }
 
     def __init__(self, int8: bool = False, weights: WeightFile | None = None):
-        import_extra("openvino", "the engine 'openvino'")
-        import openvino
-        from openvino import opset13
-
-        self._ov, self.op, self._int8 = openvino, opset13, int8
+        openvino = import_extra("openvino", "the engine 'openvino'")
+        self._ov, self.op, self._int8 = openvino, openvino.opset13, int8
         # The types of tensors.
         self.tensors = openvino.Node, openvino.Output
         self._weights = weights
@@ -121,21 +118,13 @@ class OpenVINOGraph(Graph[TensorLike]):
         y = self.op.mvn(x, np.array([-1]), True, epsilon, "INSIDE_SQRT")
         return self.add(self.multiply(y, gamma), beta)
 
-    def rms_norm(self, x: TensorLike, epsilon: float) -> TensorLike:
-        square = self.op.reduce_mean(self.multiply(x, x), np.array([-1]), True)
-        root = self.op.sqrt(self.add(square, np.float32(epsilon)))
-        return self.op.divide(x, root)
-
     def positions(self, x: TensorLike) -> TensorLike:
         length = self.op.gather(self.op.shape_of(x, "i64"), np.int64(1), np.int64(0))
         numbers = self.op.range(np.int64(0), length, np.int64(1), "f32")
         return self.expanded(numbers, 0)
 
-    def total(self, x: TensorLike, axis: int) -> TensorLike:
-        return self.op.reduce_sum(x, np.array([axis]), True)
-
-    def largest(self, x: TensorLike, axis: int) -> TensorLike:
-        return self.op.reduce_max(x, np.array([axis]), True)
+    def reduced(self, kind: str, x: TensorLike, axis: int) -> TensorLike:
+        return getattr(self.op, f"reduce_{kind}")(x, np.array([axis]), True)
 
     def counted(self, x: TensorLike) -> TensorLike:
         return self.op.cum_sum(x, np.int64(1))
@@ -181,16 +170,6 @@ class OpenVINOGraph(Graph[TensorLike]):
     ) -> TensorLike:
         numbers = (np.array([number]) for number in (start, end, step, axis))
         return self.op.slice(x, *numbers)
-
-    def rotated(
-        self, x: TensorLike, angles: tuple[TensorLike, TensorLike], dim: int
-    ) -> TensorLike:
-        # In this form OpenVINO computes it as one operation.
-        first, second = self.sliced(x, 0, dim // 2, 3), self.sliced(x, dim // 2, END, 3)
-        minus = np.full((1, 1, 1, 1), -1, "float32")
-        turned = self.concatenated(self.multiply(second, minus), first)
-        cos, sin = (self.expanded(table, 1) for table in angles)
-        return self.add(self.multiply(x, cos), self.multiply(turned, sin))
 
     def cached(
         self, name: str, new: TensorLike, heads: int, dim: int, rows: TensorLike
