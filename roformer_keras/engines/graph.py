@@ -14,7 +14,7 @@ from roformer_keras.base.types import Shape, TensorLike
 Tensor = TypeVar("Tensor")
 # An argument that becomes a constant of the graph.
 Constant: TypeAlias = np.ndarray | np.generic
-# An index behind the last one of every axis.
+# An end that is after the last element of every axis.
 _END = 2**31 - 1
 
 
@@ -132,7 +132,7 @@ class Graph(abc.ABC, Generic[Tensor]):
 
     @abc.abstractmethod
     def reshaped(self, x: Tensor, *sizes: int) -> Tensor:
-        """Sizes of 0 stay, one of -1 is what is left."""
+        """With other sizes: 0 keeps a size, and -1 takes all remaining elements."""
 
     @abc.abstractmethod
     def concatenated(self, *xs: Tensor, axis: int = -1) -> Tensor:
