@@ -28,6 +28,7 @@ import keras
 import numpy as np
 import plain_decoding as plain
 import pytest
+from arrays import assert_close
 from common import (
     CHARACTER,
     CHECKPOINTS,
@@ -76,11 +77,6 @@ CASES = {
 LINEAR_KINDS = ("linear", "cosine", "performer", "rotary_performer")
 
 
-def close(ours, expected, atol=2e-5):
-    ours = ops.convert_to_numpy(ops.cast(ours, "float32"))
-    np.testing.assert_allclose(ours, expected, rtol=0, atol=atol)
-
-
 def assert_learns(model, inputs, targets, loss):
     """The loss falls in three steps, which change every weight."""
     model.compile(keras.optimizers.SGD(0.1), loss)
@@ -121,9 +117,9 @@ def check_outputs_equal_bert4keras():
             if role == "mlm":
                 assert (outputs["logits"].argmax(-1) == data["mlm_top"]).all(), name
                 columns = data.get("mlm_columns", slice(None))
-                close(outputs["logits"][..., columns], data[role])
+                assert_close(outputs["logits"][..., columns], data[role], 2e-5)
             else:
-                close(outputs[f"{role}_output"], data[role])
+                assert_close(outputs[f"{role}_output"], data[role], 2e-5)
 
 
 def check_mixed_bfloat16():
@@ -147,7 +143,7 @@ def assert_pieces_are_the_whole(kind):
     for start, stop in itertools.pairwise(cuts):
         part, cache = layer(x[:, start:stop], cache=cache, cache_index=start)
         parts.append(ops.convert_to_numpy(part))
-    close(np.concatenate(parts, axis=1), expected)
+    assert_close(np.concatenate(parts, axis=1), expected, 2e-5)
 
 
 def check_layers_and_optimizers_equal_bert4keras():
@@ -182,7 +178,7 @@ def check_long_texts():
             # What a step of SGD changes is the gradient.
             results.append([outputs, *model.get_weights()])
         for blocks, whole in zip(*results, strict=True):
-            close(blocks, whole)
+            assert_close(blocks, whole, 2e-5)
     if keras.backend.backend() == "jax":
         _check_dropout_in_blocks(x)
 
@@ -202,7 +198,7 @@ def _check_dropout_in_blocks(x):
         drawn = [attend(np.array([3, n], "uint32")) for n in range(400)]
         expected = long_attention.attend(x, x, x, None, 0.0, None, None)
     assert ops.std(drawn[0] - drawn[1]) > 0.1
-    close(ops.mean(ops.stack(drawn), axis=0), expected, atol=0.3)
+    assert_close(ops.mean(ops.stack(drawn), axis=0), expected, atol=0.3)
 
 
 def check_linear_attention():
@@ -231,7 +227,7 @@ def check_norm_of_nearly_constant_rows():
     x += np.random.default_rng(0).normal(size=x.shape, scale=1e-2)
     exact = x.astype("float64") - x.astype("float64").mean(-1, keepdims=True)
     exact /= np.sqrt(np.square(exact).mean(-1, keepdims=True))
-    close(LayerNorm()(x), exact, 1e-2)
+    assert_close(LayerNorm()(x), exact, 1e-2)
 
 
 def check_saving():
@@ -247,7 +243,7 @@ def check_saving():
             assert ours.path == expected.path
             np.testing.assert_array_equal(ours.numpy(), expected.numpy())
     outputs = restored[-1].predict(inputs_of(model, data), verbose=0)
-    close(outputs["pooled_output"], data["pooled"])
+    assert_close(outputs["pooled_output"], data["pooled"], 2e-5)
 
 
 def check_text():
@@ -340,7 +336,7 @@ def check_export():
     with tempfile.TemporaryDirectory() as folder:
         export_model(sim, Path(folder) / "served", "onnx")
         vectors = ServedEncoder(Path(folder) / "served").encode(["今天天气不错"])
-    close(vectors, sim.encode(["今天天气不错"]))
+    assert_close(vectors, sim.encode(["今天天气不错"]), 2e-5)
 
 
 def check_examples():
@@ -379,7 +375,7 @@ def check_partial_training():
         backbone.fit(inputs, targets, epochs=2, verbose=0)
         expected = ops.convert_to_numpy(backbone(inputs))
         backbone.merge_lora()
-        close(backbone(inputs), expected, 1e-5)
+        assert_close(backbone(inputs), expected, 1e-5)
         # Dropout of PyTorch counts its draws elsewhere.
         fitted.append(
             [

@@ -11,6 +11,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from arrays import assert_close
 from keras import ops
 
 from roformer_keras.base.errors import ConfigurationError
@@ -29,12 +30,6 @@ RNG = np.random.default_rng(0)
 ALL_MASKS = np.array(list(itertools.product([False, True], repeat=4)))
 FEW_SCORES = RNG.normal(size=(16, 4, 3)).astype("float32")
 FEW_TRANSITIONS = RNG.normal(size=(3, 3)).astype("float32")
-
-
-def close(ours, expected, tolerance=1e-5):
-    np.testing.assert_allclose(
-        keras.ops.convert_to_numpy(ours), expected, rtol=0, atol=tolerance
-    )
 
 
 def relatively_close(ours, expected, tolerance=1e-6):
@@ -93,7 +88,7 @@ def test_gradients_equal_bert4keras(name, multiplier):
     loss = model.train_on_batch(inputs, TAGS)
     relatively_close(loss, CRF[f"{name}/loss"].mean())
     gradient = SCORES - scores.get_weights()[0].reshape(SCORES.shape)
-    close(gradient, CRF[f"{name}/scores_gradient"], 2e-6)
+    assert_close(gradient, CRF[f"{name}/scores_gradient"], 2e-6)
     gradient = TRANSITIONS / multiplier - layer.get_weights()[0]
     kind = "transitions" if multiplier == 1 else "scaled"
     relatively_close(gradient, CRF[f"{name}/{kind}_gradient"], 1e-4)
@@ -150,8 +145,8 @@ def test_probabilities_of_all_paths():
             for array in (scores, mask)
         )
         losses = np.asarray(layer.loss(tags, *rows))
-        close(losses, total - np.array(list(expected.values())))
-        close(np.exp(-losses).sum(), 1)
+        assert_close(losses, total - np.array(list(expected.values())))
+        assert_close(np.exp(-losses).sum(), 1)
 
 
 def test_best_of_all_paths():
@@ -168,11 +163,13 @@ def test_best_of_all_paths():
 def test_the_three_ways_to_leave_out_are_one():
     layer, tags = field(FEW_TRANSITIONS), RNG.integers(3, size=(16, 4))
     expected = layer.loss(tags, FEW_SCORES, ALL_MASKS)
-    close(layer.loss(tags, layer(FEW_SCORES, mask=ALL_MASKS)), expected, 0)
-    close(layer.loss(np.where(ALL_MASKS, tags, -1), FEW_SCORES), expected, 0)
+    assert_close(layer.loss(tags, layer(FEW_SCORES, mask=ALL_MASKS)), expected, 0)
+    assert_close(layer.loss(np.where(ALL_MASKS, tags, -1), FEW_SCORES), expected, 0)
     # What stands there makes no difference.
     noise = np.where(ALL_MASKS[..., None], FEW_SCORES, 1e4 * FEW_SCORES)
-    close(layer.loss(np.where(ALL_MASKS, tags, 2), noise, ALL_MASKS), expected, 0)
+    assert_close(
+        layer.loss(np.where(ALL_MASKS, tags, 2), noise, ALL_MASKS), expected, 0
+    )
     marked = np.asarray(layer(FEW_SCORES, mask=ALL_MASKS))
     np.testing.assert_array_equal(
         layer.decode(marked), layer.decode(FEW_SCORES, ALL_MASKS)
@@ -190,7 +187,7 @@ def test_one_forbidden_tag_leaves_nothing_out():
     tags = np.zeros((16, 4), int)
     paths = all_paths(scores[0], FEW_TRANSITIONS)
     total = np.logaddexp.reduce(list(paths.values()))
-    close(layer.loss(tags, scores)[0], total - paths[0, 0, 0, 0])
+    assert_close(layer.loss(tags, scores)[0], total - paths[0, 0, 0, 0])
 
 
 def test_nan_is_not_left_out():
@@ -212,7 +209,7 @@ def test_lengths(length):
     ]
     assert (loss < 1e-5 * np.abs(best) + 1).all()
     if length == 1:
-        close(loss, np.logaddexp.reduce(scores[:, 0], axis=-1) - best, 1e-3)
+        assert_close(loss, np.logaddexp.reduce(scores[:, 0], axis=-1) - best, 1e-3)
 
 
 # === As a layer ===
@@ -222,15 +219,15 @@ def test_layer_is_float32():
     layer = ConditionalRandomField(dtype="mixed_bfloat16")
     assert keras.backend.standardize_dtype(layer(FEW_SCORES).dtype) == "float32"
     # To the last bit.
-    close(layer(FEW_SCORES), FEW_SCORES, 0)
+    assert_close(layer(FEW_SCORES), FEW_SCORES, 0)
     layer.set_weights([FEW_TRANSITIONS])
-    close(layer.transitions, FEW_TRANSITIONS, 0)
+    assert_close(layer.transitions, FEW_TRANSITIONS, 0)
     tags = np.zeros((16, 4), int)
     exact = field(FEW_TRANSITIONS)
-    close(layer.loss(tags, FEW_SCORES), exact.loss(tags, FEW_SCORES), 0)
+    assert_close(layer.loss(tags, FEW_SCORES), exact.loss(tags, FEW_SCORES), 0)
     coarse = ops.cast(FEW_SCORES, "bfloat16")
     expected = exact.loss(tags, ops.cast(coarse, "float32"))
-    close(layer.loss(tags, coarse), expected, 0)
+    assert_close(layer.loss(tags, coarse), expected, 0)
 
 
 def test_multiplier_does_not_change_what_is_at_first():
@@ -240,7 +237,7 @@ def test_multiplier_does_not_change_what_is_at_first():
         layer = ConditionalRandomField(multiplier, initial)
         layer.build((None, None, 4))
         first.append(ops.convert_to_numpy(layer.transitions))
-    close(first[1], first[0], 1e-7)
+    assert_close(first[1], first[0], 1e-7)
     assert first[0].std() > 0
 
 
@@ -286,16 +283,16 @@ def test_accuracy_over_batches():
     metric = TagAccuracy()
     # Of tags, as they are decoded: three of four, one is left out.
     metric.update_state([[1, 2, -1], [0, 0, -1]], [[1, 2, 0], [0, 1, -1]])
-    close(metric.result(), 3 / 4)
+    assert_close(metric.result(), 3 / 4)
     # Of scores: one of one, the other is left out by them.
     scores = np.array([[[0, 0, 1], [-np.inf] * 3]], "float32")
     metric.update_state([[2, 0]], scores)
-    close(metric.result(), 4 / 5)
+    assert_close(metric.result(), 4 / 5)
     metric.reset_state()
     assert metric.result() == 0
     weights = np.array([2.0, 1.0])
     metric.update_state([[1, 2], [0, 0]], [[1, 2], [1, 1]], weights)
-    close(metric.result(), 2 / 3)
+    assert_close(metric.result(), 2 / 3)
     restored = keras.metrics.deserialize(keras.metrics.serialize(metric))
     assert type(restored) is TagAccuracy and restored.name == "tag_accuracy"
 
@@ -321,6 +318,6 @@ def test_a_graph_of_any_length_has_the_gradients():
     for options in ({"input_signature": shapes}, {"jit_compile": True}):
         outputs = tf.function(loss_and_gradients, **options)(tags, scores)
         for ours, eager in zip(outputs, expected, strict=True):
-            close(ours, eager)
+            assert_close(ours, eager)
     decode = tf.function(layer.decode, input_signature=shapes[1:])
     np.testing.assert_array_equal(decode(scores), layer.decode(FEW_SCORES))

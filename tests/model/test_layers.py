@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from arrays import assert_close, normal, randomize, to_numpy
 from keras import ops
 
 import roformer_keras.layers as package_layers
@@ -59,38 +60,19 @@ def block(norm=LayerNorm, attention=None, feed_forward=None, dtype=None, **optio
     )
 
 
-def random(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-
-def array(tensor):
-    return ops.convert_to_numpy(ops.cast(tensor, "float32")).astype("float64")
-
-
-def close(ours, expected, atol=2e-5, message=""):
-    ours = array(ours)
-    np.testing.assert_allclose(ours, expected, rtol=0, atol=atol, err_msg=message)
-
-
-def randomize(layer, scale=0.3):
-    """Values that show every term: no zeros in biases, no ones in gammas."""
-    for i, weight in enumerate(layer.weights):
-        weight.assign(scale * random(*weight.shape, seed=i))
-
-
 def weights_of(layer):
     """Float64, by the last two parts of the path: `query/kernel`."""
-    return {"/".join(w.path.split("/")[1:]): array(w) for w in layer.weights}
+    return {"/".join(w.path.split("/")[1:]): to_numpy(w) for w in layer.weights}
 
 
 # === One check for every layer ===
 
-X = random(2, 5, 8)
+X = normal(2, 5, 8)
 IDS = np.array([[3, 0, 4, 5, 0], [6, 7, 0, 0, 0]], "int32")
 SEGMENTS = np.array([[0, 0, 1, 1, 0], [0, 1, 1, 0, 0]], "int32")
 KEYS = (IDS != 0)[:, None, None]
 POSITIONS = np.array([[0, 1, 2.5, 3, 4], [7, 8, 9, 1, 0]], "float32")
-CONDITION = random(2, 3, seed=1)
+CONDITION = normal(2, 3, seed=1)
 
 
 def head(width, dtype=None, **options):
@@ -134,7 +116,7 @@ def case(weights, cls, *sizes, inputs=None, shape=(2, 5, 8), dtype=None, **optio
 
 PLACED = {"x": X, "attention_mask": KEYS, "position_ids": POSITIONS}
 CONDITIONED = {"x": X, "condition": CONDITION}
-RESIDUAL = {"residual_scores": random(2, 2, 5, 5)}
+RESIDUAL = {"residual_scores": normal(2, 2, 5, 5)}
 ALL = {
     "key_dim": 6,
     "base": 50.0,
@@ -232,7 +214,7 @@ def layers():
             layer = case.make(dtype=policy)
             call(layer, case.inputs)
             randomize(layer)
-            built[name, policy] = layer, array(call(layer, case.inputs))
+            built[name, policy] = layer, to_numpy(call(layer, case.inputs))
     return built
 
 
@@ -264,7 +246,7 @@ def test_layers_have_shapes_types_and_configurations(layers):
             "arguments": arguments <= set(config["config"]),
             "configuration": restored.get_config() == layer.get_config(),
             "output of the restored layer": np.array_equal(
-                array(call(restored, case.inputs)), expected
+                to_numpy(call(restored, case.inputs)), expected
             ),
         }
         wrong += [
@@ -300,8 +282,8 @@ def test_a_model_of_layers_is_traced_and_loaded(layers, tmp_path):
     eager, graph = loaded(values), traced(values)
     for name, policy in policies.items():
         _, expected = layers[name, policy]
-        np.testing.assert_array_equal(array(eager[name]), expected, err_msg=name)
-        close(graph[name], expected, POLICIES[policy], name)
+        np.testing.assert_array_equal(to_numpy(eager[name]), expected, err_msg=name)
+        assert_close(graph[name], expected, POLICIES[policy], name)
 
 
 def test_the_mask_of_padding_is_passed_on():
@@ -316,7 +298,9 @@ def test_the_mask_of_padding_is_passed_on():
 def test_dropout_is_for_training_and_follows_the_seed():
     def run(case, training):
         keras.utils.set_random_seed(7)
-        return array(call(case.make(dtype="float32"), case.inputs, training=training))
+        return to_numpy(
+            call(case.make(dtype="float32"), case.inputs, training=training)
+        )
 
     for name in HAS_DROPOUT:
         trained, plain = run(CASES[name], True), run(CASES[name], False)
@@ -335,8 +319,8 @@ def test_block_drops_what_each_part_gives():
             dense = getattr(layer, name).output_dense
             dense.kernel.assign(np.zeros(dense.kernel.shape))
             dense.bias.assign(np.full(dense.bias.shape, float(name == part)))
-        close(layer(X), plain, 1e-5)
-        assert np.abs(array(layer(X, training=True)) - plain).max() > 0.1
+        assert_close(layer(X), plain, 1e-5)
+        assert np.abs(to_numpy(layer(X, training=True)) - plain).max() > 0.1
 
 
 def test_gradients_reach_every_weight(layers):
@@ -347,7 +331,7 @@ def test_gradients_reach_every_weight(layers):
             continue
         with tf.GradientTape() as tape:
             output = call(layer, case.inputs)
-            loss = tf.reduce_sum(output * random(*output.shape, seed=9))
+            loss = tf.reduce_sum(output * normal(*output.shape, seed=9))
         variables = [weight.value for weight in layer.trainable_weights]
         assert len(variables) == case.weights
         for weight, gradient in zip(
@@ -366,7 +350,7 @@ def test_tied_embedding_stays_tied_when_loaded(tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert len(loaded.weights) == len(model.weights) == 6
-    np.testing.assert_array_equal(array(loaded(IDS)), array(model(IDS)))
+    np.testing.assert_array_equal(to_numpy(loaded(IDS)), to_numpy(model(IDS)))
 
 
 # === Positions ===
@@ -405,10 +389,10 @@ def test_sinusoidal_position_embedding(policy):
         inputs = keras.Input((3, 8)), keras.Input((3,), dtype="float32")
         model = keras.Model(inputs, layer(inputs[0], position_ids=inputs[1]))
         for positions, atol in ((far, 1e-4), (POSITIONS[:, :3], 2e-6)):
-            output = array(model([random(len(positions), 3, 8), positions]))
-            close(output[..., 0::2], np.sin(angles(positions, dim, base)), atol)
-            close(output[..., 1::2], np.cos(angles(positions, dim, base)), atol)
-        close(layer(X)[0, 3:, 0], np.sin([3, 4]), 1e-6)
+            output = to_numpy(model([normal(len(positions), 3, 8), positions]))
+            assert_close(output[..., 0::2], np.sin(angles(positions, dim, base)), atol)
+            assert_close(output[..., 1::2], np.cos(angles(positions, dim, base)), atol)
+        assert_close(layer(X)[0, 3:, 0], np.sin([3, 4]), 1e-6)
 
 
 # === Norms and activations ===
@@ -424,18 +408,18 @@ def test_norms():
     for deviation, epsilon in itertools.product((1e-5, 3e-4, 1.0), (1e-12, 1e-3)):
         x = deviation * X
         layer = fixed(LayerNorm(epsilon))
-        gamma, beta = (array(w) for w in (layer.gamma, layer.beta))
-        close(layer(x), normalized(x, epsilon, gamma, beta), 5e-6)
+        gamma, beta = (to_numpy(w) for w in (layer.gamma, layer.beta))
+        assert_close(layer(x), normalized(x, epsilon, gamma, beta), 5e-6)
         x = (deviation * (X + 1)).astype("float64")
         expected = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + epsilon)
-        close(RMSNorm(epsilon)(x), expected, 5e-6)
+        assert_close(RMSNorm(epsilon)(x), expected, 5e-6)
     # Where the mean is 1e4 deviations, what is left of float32 is kept.
     x = 100 + 1e-2 * X
-    close(LayerNorm()(x), normalized(x, 1e-12), 5e-3)
+    assert_close(LayerNorm()(x), normalized(x, 1e-12), 5e-3)
     for value in (0.0, 0.1, 300.1):
         x = np.full((2, 5, 9), value, "float32")
-        assert np.isfinite(array(LayerNorm()(x))).all()
-        assert np.isfinite(array(RMSNorm()(x))).all()
+        assert np.isfinite(to_numpy(LayerNorm()(x))).all()
+        assert np.isfinite(to_numpy(RMSNorm()(x))).all()
 
 
 @pytest.mark.parametrize("hidden", [None, 4])
@@ -443,7 +427,7 @@ def test_conditional_layer_norm(hidden):
     options = {**HIDDEN, "condition_hidden_dim": hidden}
     layer = LayerNorm(1e-7, conditional=True, **options)
     # The condition counts for nothing until it is trained.
-    close(layer(X, CONDITION), array(LayerNorm(1e-7)(X)), 0)
+    assert_close(layer(X, CONDITION), to_numpy(LayerNorm(1e-7)(X)), 0)
     randomize(layer)
     kernels = {k.removesuffix("/kernel"): v for k, v in weights_of(layer).items()}
     condition = CONDITION.astype("float64")
@@ -453,17 +437,19 @@ def test_conditional_layer_norm(hidden):
     beta = kernels["beta"] + condition @ kernels["beta_dense"]
     # With a length, without one, and with two axes in place of one.
     for shape in ((2, 5, 8), (2, 8), (2, 5, 3, 8)):
-        x = random(*shape)
+        x = normal(*shape)
         axes = (slice(None),) + (None,) * (len(shape) - 2)
-        close(layer(x, CONDITION), normalized(x, 1e-7, gamma[axes], beta[axes]), 5e-6)
+        assert_close(
+            layer(x, CONDITION), normalized(x, 1e-7, gamma[axes], beta[axes]), 5e-6
+        )
 
 
 @pytest.mark.parametrize("dtype", ["mixed_float16", "float16"])
 def test_norms_do_not_overflow_in_float16(dtype):
     x = (3e4 * X / np.abs(X).max()).astype("float16")
-    close(LayerNorm(dtype=dtype)(x), normalized(x, 1e-12), 3e-3)
+    assert_close(LayerNorm(dtype=dtype)(x), normalized(x, 1e-12), 3e-3)
     length = np.sqrt(np.square(x.astype("d")).mean(-1)[..., None])
-    close(RMSNorm(dtype=dtype)(x), x / length, 3e-3)
+    assert_close(RMSNorm(dtype=dtype)(x), x / length, 3e-3)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -473,13 +459,15 @@ def test_layers_run_with_weights_of_half_precision(dtype):
         case = CASES[name]
         output = call(case.make(dtype=dtype), case.inputs)
         assert keras.backend.standardize_dtype(output.dtype) == dtype
-        assert np.isfinite(array(output)).all()
+        assert np.isfinite(to_numpy(output)).all()
 
 
 def test_gelu_is_the_exact_one():
     x = np.linspace(-6, 6, 301, dtype="float32")
     exact = x.astype("d")
-    close(erf_gelu(x), exact / 2 * (1 + np.vectorize(math.erf)(exact / 2**0.5)), 1e-6)
+    assert_close(
+        erf_gelu(x), exact / 2 * (1 + np.vectorize(math.erf)(exact / 2**0.5)), 1e-6
+    )
 
 
 # === Attention ===
@@ -539,7 +527,7 @@ MASKS = {
     "none": None,
     "padding": KEYS,
     "causal": np.tril(np.ones((5, 5), bool)),
-    "unilm": array(unilm_mask(SEGMENTS)).astype(bool),
+    "unilm": to_numpy(unilm_mask(SEGMENTS)).astype(bool),
     "4-D": ARBITRARY,
     "one row": ARBITRARY[:1],
     "3-D": ARBITRARY[0],
@@ -567,12 +555,12 @@ def test_attention(options):
         outputs = layer(X, attention_mask=mask, return_scores=True)
         # Scores come as they are before the mask.
         for ours, value in zip(outputs, expected, strict=True):
-            close(ours, value, message=name)
+            assert_close(ours, value, message=name)
 
 
 def test_attention_with_given_positions_and_residual_scores():
     layer = fixed(RoPEAttention(2, 4))
-    residual = 2 * random(2, 2, 5, 5)
+    residual = 2 * normal(2, 2, 5, 5)
     visible = np.broadcast_to(KEYS, (2, 2, 5, 5))
     for positions in (POSITIONS, POSITIONS[:1], POSITIONS.astype(int)):
         expected = attention(weights_of(layer), X, 2, visible, positions, residual)
@@ -580,16 +568,16 @@ def test_attention_with_given_positions_and_residual_scores():
         outputs = layer(X, attention_mask=KEYS, return_scores=True, **inputs)
         # Residual scores are not in what is passed on.
         for ours, value in zip(outputs, expected, strict=True):
-            close(ours, value)
+            assert_close(ours, value)
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 def test_query_that_sees_nothing(policy):
     layer = fixed(RoPEAttention(2, 4, dtype=policy))
     mask = np.ones((2, 1, 5, 5), bool)
-    before = array(layer(X, attention_mask=mask))
+    before = to_numpy(layer(X, attention_mask=mask))
     mask[0, 0, 3] = False
-    output = array(layer(X, attention_mask=mask))
+    output = to_numpy(layer(X, attention_mask=mask))
     assert np.isfinite(output).all()
     others = np.ones((2, 5), bool)
     others[0, 3] = False
@@ -605,12 +593,12 @@ def test_masked_keys_weigh_nothing_next_to_large_scores(policy):
     output, scores = layer(
         16 * X, attention_mask=visible[None, None, None], return_scores=True
     )
-    assert 100 < np.abs(array(scores)).max() < 10000
+    assert 100 < np.abs(to_numpy(scores)).max() < 10000
     positions = np.arange(5)[None, visible]
-    expected = array(layer((16 * X)[:, visible], position_ids=positions))
-    assert np.isfinite(array(output)).all()
+    expected = to_numpy(layer((16 * X)[:, visible], position_ids=positions))
+    assert np.isfinite(to_numpy(output)).all()
     atol = POLICIES[policy] * np.abs(expected).max()
-    close(array(output)[:, visible], expected, atol)
+    assert_close(to_numpy(output)[:, visible], expected, atol)
 
 
 # === Angles are float32 whatever the policy ===
@@ -619,8 +607,8 @@ def test_masked_keys_weigh_nothing_next_to_large_scores(policy):
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_long_sequences_keep_their_distances(policy):
     """Counted positions past 512: what stands last sees what it would see first."""
-    x = np.repeat(random(1, 1, 8), 700, axis=1)
-    x[:, 10], x[:, 690] = random(8, seed=1), random(8, seed=1)
+    x = np.repeat(normal(1, 1, 8), 700, axis=1)
+    x[:, 10], x[:, 690] = normal(8, seed=1), normal(8, seed=1)
     layer = fixed(RoPEAttention(2, 4, dtype=policy), x)
     near = np.zeros((700, 700), bool)
     for query in (12, 692):
@@ -628,7 +616,7 @@ def test_long_sequences_keep_their_distances(policy):
     near[:, 0] |= ~near.any(axis=1)
 
     def difference(**arguments):
-        output = array(layer(x, attention_mask=near, **arguments))[0]
+        output = to_numpy(layer(x, attention_mask=near, **arguments))[0]
         return np.abs(output[692] - output[12]).max()
 
     assert difference() < 0.01
@@ -641,7 +629,7 @@ def test_long_sequences_keep_their_distances(policy):
 
 def test_cache_with_unequal_prefixes():
     """Row 0 has 2 tokens and a gap where row 1 has 4; then both continue."""
-    x, lengths, prefix, capacity = random(2, 7, 8), (2, 4), 4, 8
+    x, lengths, prefix, capacity = normal(2, 7, 8), (2, 4), 4, 8
     layer = fixed(RoPEAttention(2, 3, key_dim=4), x)
     written = np.arange(prefix)[None] < np.array(lengths)[:, None]
 
@@ -664,13 +652,13 @@ def test_cache_with_unequal_prefixes():
             cache=cache,
             cache_index=start,
         )
-        outputs.append(array(output))
+        outputs.append(to_numpy(output))
     outputs = np.concatenate(outputs, axis=1)
     for row, length in enumerate(lengths):
         tokens = np.r_[0:length, prefix:7]
         alone = x[row : row + 1, tokens]
         expected = layer(alone, attention_mask=causal_mask(len(tokens)))
-        close(outputs[row, tokens], array(expected)[0], 1e-5)
+        assert_close(outputs[row, tokens], to_numpy(expected)[0], 1e-5)
 
 
 def test_cache_of_any_prompt_length_in_one_graph():
@@ -690,20 +678,20 @@ def test_cache_of_any_prompt_length_in_one_graph():
         mask = causal_mask(tf.shape(x)[1], tf.shape(cache[0])[2], index)
         return layer(x, attention_mask=mask, cache=cache, cache_index=index)
 
-    expected = array(layer(X, attention_mask=causal_mask(5)))
+    expected = to_numpy(layer(X, attention_mask=causal_mask(5)))
     for prompt, capacity in ((1, 5), (3, 6), (4, 5)):
         cache, outputs = layer.create_cache(2, capacity), []
         for start, stop in ((0, prompt), *((i, i + 1) for i in range(prompt, 5))):
             output, cache = step(X[:, start:stop], start, cache)
-            outputs.append(array(output))
-        close(np.concatenate(outputs, axis=1), expected, 1e-5)
+            outputs.append(to_numpy(output))
+        assert_close(np.concatenate(outputs, axis=1), expected, 1e-5)
     assert len(traces) == 1
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 def test_cache_of_a_block(policy):
     layer = fixed(block(dtype=policy))
-    expected = array(layer(X, attention_mask=causal_mask(5)))
+    expected = to_numpy(layer(X, attention_mask=causal_mask(5)))
     cache = layer.attention.create_cache(2, 5)
     first, cache = layer(
         X[:, :3], attention_mask=causal_mask(3, 5), cache=cache, cache_index=0
@@ -717,8 +705,8 @@ def test_cache_of_a_block(policy):
     )
     assert keras.backend.standardize_dtype(cache[0].dtype) == layer.compute_dtype
     assert scores.shape == (2, 2, 2, 5)
-    output = np.concatenate([array(first), array(second)], axis=1)
-    close(output, expected, 1e-5 if policy == "float32" else POLICIES[policy])
+    output = np.concatenate([to_numpy(first), to_numpy(second)], axis=1)
+    assert_close(output, expected, 1e-5 if policy == "float32" else POLICIES[policy])
 
 
 # === Context ===
@@ -753,13 +741,13 @@ def mask_of(cuts, capacity, length, hidden):
 )
 def test_context_equals_all_at_once(cuts, hidden, cached):
     """Contexts that are longer than what is in them, read in their order."""
-    x = random(2, 8, 8)
+    x = normal(2, 8, 8)
     layer = fixed(RoPEAttention(2, 3, key_dim=4), x)
     visible = np.tril(np.ones((8, 8), bool))
     visible[5:, hidden] = False
-    expected = array(layer(x, attention_mask=visible[None, None]))[:, 5:]
+    expected = to_numpy(layer(x, attention_mask=visible[None, None]))[:, 5:]
     options = {"context": split(layer, x, cuts, 5)}
-    before = [[array(part) for part in cache] for cache in options["context"]]
+    before = [[to_numpy(part) for part in cache] for cache in options["context"]]
     mask = mask_of(cuts, 5, 3, hidden)
     if cached:
         options.update(cache=layer.create_cache(2, 4), cache_index=1)
@@ -772,7 +760,7 @@ def test_context_equals_all_at_once(cuts, hidden, cached):
         return_scores=True,
         **options,
     )
-    close(output[0], expected, 1e-5)
+    assert_close(output[0], expected, 1e-5)
     keys = 5 * (len(cuts) - 1) + (4 if cached else 3)
     assert output[1].shape == (2, 2, 3, keys)
     assert len(output) == (3 if cached else 2)
@@ -780,32 +768,32 @@ def test_context_equals_all_at_once(cuts, hidden, cached):
     # They are only read.
     for cache, old in zip(options["context"], before, strict=True):
         for part, value in zip(cache, old, strict=True):
-            np.testing.assert_array_equal(array(part), value)
+            np.testing.assert_array_equal(to_numpy(part), value)
 
 
 @pytest.mark.parametrize("rows", [1, 2])
 def test_context_of_fewer_rows_serves_neighbours(rows):
     """As a context in which each row is repeated for those that share it."""
-    shared, x = random(rows, 4, 8), random(6, 2, 8, seed=1)
+    shared, x = normal(rows, 4, 8), normal(6, 2, 8, seed=1)
     layer = fixed(RoPEAttention(2, 3, key_dim=4), x)
     mask = np.random.default_rng(0).random((6, 1, 2, 4 + 3 + 2)) < 0.7
     mask[..., -1] = True
     options = {"attention_mask": mask, "return_scores": True}
     options["position_ids"] = np.array([[7, 8]])
     if rows > 1:
-        options["residual_scores"] = random(6, 2, 2, 9, seed=3)
+        options["residual_scores"] = normal(6, 2, 2, 9, seed=3)
     (few,) = split(layer, shared, [0, 4], 4)
-    (past,) = split(layer, random(6, 3, 8, seed=2), [0, 3], 3)
-    many = tuple(np.repeat(array(part), 6 // rows, axis=0) for part in few)
+    (past,) = split(layer, normal(6, 3, 8, seed=2), [0, 3], 3)
+    many = tuple(np.repeat(to_numpy(part), 6 // rows, axis=0) for part in few)
     many = tuple(part.astype("float32") for part in many)
     output = layer(x, context=[few, past], **options)
     expected = layer(x, context=[many, past], **options)
     for ours, theirs in zip(output, expected, strict=True):
-        close(ours, array(theirs), 1e-5)
+        assert_close(ours, to_numpy(theirs), 1e-5)
     # Rows of another order would show.
     if rows > 1:
         other = layer(x, context=[tuple(p[::-1] for p in many), past], **options)
-        assert np.abs(array(other[0]) - array(output[0])).max() > 1e-2
+        assert np.abs(to_numpy(other[0]) - to_numpy(output[0])).max() > 1e-2
 
 
 # === Masks ===
@@ -880,12 +868,12 @@ def test_broken_rules():
 
 def test_attention_wants_three_axes():
     with pytest.raises(ValueError, match=r"\(batch, length, hidden_dim\).*\(2, 8\)"):
-        RoPEAttention(2, 4)(random(2, 8))
+        RoPEAttention(2, 4)(normal(2, 8))
 
 
 def test_a_cache_has_no_room_for_more_than_its_capacity():
     layer = RoPEAttention(2, 4)
-    x = random(1, 3, 8)
+    x = normal(1, 3, 8)
     layer(x)
     with pytest.raises(ConfigurationError, match="capacity 4 has no room for 3 tokens"):
         layer(x, cache=layer.create_cache(1, 4), cache_index=2)
@@ -897,7 +885,7 @@ def test_a_block_takes_its_arguments_by_position_in_a_functional_model():
     mask = keras.Input((1, 1, None), dtype="bool")
     model = keras.Model([x, mask], layer(x, mask))
     visible = np.ones((1, 1, 1, 3), bool)
-    values = random(1, 3, 8)
+    values = normal(1, 3, 8)
     np.testing.assert_allclose(model([values, visible]), layer(values, visible))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import weight_cases
+from arrays import assert_close, normal, randomize, to_numpy
 from common import CHARACTER, GPT
 from keras import ops
 
@@ -29,27 +30,6 @@ pytestmark = pytest.mark.slow
 KINDS = ("linear", "cosine", "performer", "rotary_performer")
 # Longer than a chunk of the causal sums, and no multiple of one.
 LENGTH = 300
-
-
-def random(*shape, seed=0, scale=1.0):
-    return np.random.default_rng(seed).normal(size=shape, scale=scale).astype("float32")
-
-
-def array(tensor):
-    return ops.convert_to_numpy(ops.cast(tensor, "float32")).astype("float64")
-
-
-def close(computed, expected, atol=1e-5):
-    computed, expected = (
-        array(x) if ops.is_tensor(x) else x for x in (computed, expected)
-    )
-    np.testing.assert_allclose(computed, expected, rtol=0, atol=atol)
-
-
-def randomize(model, scale=0.4):
-    """Weights that show every term."""
-    for i, weight in enumerate(model.weights):
-        weight.assign(random(*weight.shape, seed=i, scale=scale))
 
 
 def fixed(layer, x, scale=0.3):
@@ -83,7 +63,7 @@ def features(layer, x):
 def attention(layer, x, visible=None, positions=None):
     """The output of a layer."""
     batch, length, _ = x.shape
-    weights = {"/".join(w.path.split("/")[-2:]): array(w) for w in layer.weights}
+    weights = {"/".join(w.path.split("/")[-2:]): to_numpy(w) for w in layer.weights}
 
     def dense(name, x):
         return x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
@@ -132,42 +112,42 @@ def two_layers(kind):
 def test_it_equals_all_pairs(kind):
     for options in two_layers(kind):
         for length in (1, 128, LENGTH):
-            x = random(2, length, 12)
+            x = normal(2, length, 12)
             layer = fixed(LinearRoPEAttention(3, 4, key_dim=6, **options), x)
             expected = attention(layer, x)
-            close(layer(x), expected)
+            assert_close(layer(x), expected)
     # The same in a graph of any length, causal and in several chunks.
     shape = tf.TensorSpec([None, None, 12])
     graph = tf.function(lambda x: layer(x), input_signature=[shape])
-    close(graph(x), expected)
+    assert_close(graph(x), expected)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_masks_and_positions(kind, causal):
     """Hidden keys count for nothing, wherever they are; positions may be any."""
-    x = random(2, LENGTH, 12)
+    x = normal(2, LENGTH, 12)
     generator = np.random.default_rng(1)
     visible = generator.random((2, 1, 1, LENGTH)) < 0.5
     visible[..., 0] = True
     visible[1, ..., 200:] = False
     positions = generator.uniform(0, 50, (2, LENGTH)).astype("float32")
     layer = fixed(LinearRoPEAttention(3, 4, kind=kind, causal=causal), x)
-    output = array(layer(x, attention_mask=visible, position_ids=positions))
-    close(output, attention(layer, x, visible, positions))
+    output = to_numpy(layer(x, attention_mask=visible, position_ids=positions))
+    assert_close(output, attention(layer, x, visible, positions))
     # A padded text is the text.
     alone = layer(
         x[1:, :200],
         attention_mask=visible[1:, ..., :200],
         position_ids=positions[1:, :200],
     )
-    close(output[1:, :200], array(alone))
+    assert_close(output[1:, :200], to_numpy(alone))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_mixed_bfloat16_rounds_projections_alone(kind):
     """Far positions too: sums, normalisers and angles are not rounded."""
-    x = random(1, LENGTH, 16)
+    x = normal(1, LENGTH, 16)
     positions = 60_000 + np.arange(LENGTH, dtype="float32")[None]
     for options in two_layers(kind):
         exact, rounded = (
@@ -177,23 +157,23 @@ def test_mixed_bfloat16_rounds_projections_alone(kind):
             for policy in ("float32", "mixed_bfloat16")
         )
         assert keras.backend.standardize_dtype(rounded.dtype) == "bfloat16"
-        error = np.abs(array(rounded) - array(exact)).mean()
-        assert error < 0.02 * np.abs(array(exact)).mean()
+        error = np.abs(to_numpy(rounded) - to_numpy(exact)).mean()
+        assert error < 0.02 * np.abs(to_numpy(exact)).mean()
 
 
 def test_nothing_visible_is_zero_and_has_gradients():
-    x = random(1, 4, 8)
+    x = normal(1, 4, 8)
     layer = fixed(LinearRoPEAttention(2, 4), x)
     with tf.GradientTape() as tape:
         output = layer(x, attention_mask=np.zeros((1, 1, 1, 4), bool))
         loss = ops.sum(output)
     np.testing.assert_allclose(
-        array(output),
-        np.broadcast_to(array(layer.output_dense.bias), (1, 4, 8)),
+        to_numpy(output),
+        np.broadcast_to(to_numpy(layer.output_dense.bias), (1, 4, 8)),
         atol=1e-7,
     )
     for gradient in tape.gradient(loss, layer.trainable_variables):
-        assert np.isfinite(array(gradient)).all()
+        assert np.isfinite(to_numpy(gradient)).all()
 
 
 # === Numbers that float32 could lose ===
@@ -202,15 +182,15 @@ def test_nothing_visible_is_zero_and_has_gradients():
 @pytest.mark.parametrize(("length", "causal"), [(1, False), (3, True)])
 def test_keys_opposite_to_queries(length, causal):
     """Values are not divided by a `1 + cos` that is only rounding."""
-    x = random(2, length, 16)
+    x = normal(2, length, 16)
     layer = fixed(LinearRoPEAttention(2, 8, kind="cosine", causal=causal), x)
     layer.key.kernel.assign(-layer.query.kernel)
     layer.key.bias.assign(-layer.query.bias)
-    largest = np.abs(array(layer.value(x))).max() * np.abs(
-        array(layer.output_dense.kernel)
+    largest = np.abs(to_numpy(layer.value(x))).max() * np.abs(
+        to_numpy(layer.output_dense.kernel)
     )
-    bound = largest.sum(axis=0) + np.abs(array(layer.output_dense.bias))
-    assert (np.abs(array(layer(x))) <= 2 * bound).all()
+    bound = largest.sum(axis=0) + np.abs(to_numpy(layer.output_dense.bias))
+    assert (np.abs(to_numpy(layer(x))) <= 2 * bound).all()
 
 
 @pytest.mark.parametrize(
@@ -224,7 +204,7 @@ def test_keys_opposite_to_queries(length, causal):
 )
 def test_wide_heads_and_strongly_negative_vectors(dim, options, bias):
     """No feature comes near the largest that there could be, or becomes 0."""
-    x = random(1, 64, dim)
+    x = normal(1, 64, dim)
     layer = fixed(LinearRoPEAttention(2, 8, **options), x, scale=0.1)
     if bias:
         for projection in (layer.query, layer.key):
@@ -232,9 +212,9 @@ def test_wide_heads_and_strongly_negative_vectors(dim, options, bias):
     with tf.GradientTape() as tape:
         output = layer(x)
         loss = ops.sum(ops.square(output))
-    close(output, attention(layer, x))
+    assert_close(output, attention(layer, x))
     for gradient in tape.gradient(loss, layer.trainable_variables):
-        assert np.isfinite(array(gradient)).all()
+        assert np.isfinite(to_numpy(gradient)).all()
 
 
 # === The state ===
@@ -243,11 +223,11 @@ def test_wide_heads_and_strongly_negative_vectors(dim, options, bias):
 @pytest.mark.parametrize("kind", KINDS)
 def test_steps_equal_all_at_once(kind):
     """A prompt at once, more of it, then token by token, some of them hidden."""
-    x = random(2, 160, 12)
+    x = normal(2, 160, 12)
     visible = np.random.default_rng(2).random((2, 1, 1, 160)) < 0.7
     visible[..., 0] = True
     layer = fixed(LinearRoPEAttention(3, 4, kind=kind, causal=True), x)
-    expected = array(layer(x, attention_mask=visible))
+    expected = to_numpy(layer(x, attention_mask=visible))
 
     def step(x, index, cache, mask):
         return layer(x, attention_mask=mask, cache=cache, cache_index=index)
@@ -260,10 +240,10 @@ def test_steps_equal_all_at_once(kind):
         part, cache = step(
             x[:, start:stop], tf.constant(start), cache, visible[..., start:stop]
         )
-        parts.append(array(part))
+        parts.append(to_numpy(part))
         assert [part.shape for part in cache] == shapes
         assert {keras.backend.standardize_dtype(p.dtype) for p in cache} == {"float32"}
-    close(np.concatenate(parts, axis=1), expected)
+    assert_close(np.concatenate(parts, axis=1), expected)
 
 
 @pytest.mark.parametrize(
@@ -320,9 +300,9 @@ def test_features_of_any_vectors_are_finite():
     longest = directions[np.square(directions).sum(-1).argmax()]
     # Where a feature is as large as it can be, and where all are as small.
     keys = np.stack([longest * 128**0.25, 100 * longest, 0 * longest])
-    mapped = array(positive_features(keys, directions, is_query=False))
+    mapped = to_numpy(positive_features(keys, directions, is_query=False))
     assert np.isfinite(mapped * 1e6).all()
-    queries = array(positive_features(keys, directions, is_query=True))
+    queries = to_numpy(positive_features(keys, directions, is_query=True))
     np.testing.assert_allclose(queries.max(-1), 1)
 
 
@@ -330,9 +310,9 @@ def test_features_of_any_vectors_are_finite():
     ("kind", "rotary"), [("performer", False), ("rotary_performer", True)]
 )
 def test_performers_come_to_softmax_as_features_grow(kind, rotary):
-    x = random(1, 64, 32)
+    x = normal(1, 64, 32)
     exact = fixed(RoPEAttention(2, 16, rotary=rotary), x, scale=0.07)
-    expected, errors = array(exact(x)), []
+    expected, errors = to_numpy(exact(x)), []
     for count in (16, 128, 1024):
         squares = []
         for seed in range(8):
@@ -341,7 +321,7 @@ def test_performers_come_to_softmax_as_features_grow(kind, rotary):
             )
             layer(x)
             layer.set_weights(exact.get_weights())
-            squares.append(np.square(array(layer(x)) - expected).mean())
+            squares.append(np.square(to_numpy(layer(x)) - expected).mean())
         errors.append(np.mean(squares) ** 0.5)
     # As one over the root of their number: eight times as many, a third of the error.
     assert errors[1] < 0.55 * errors[0] and errors[2] < 0.55 * errors[1]
@@ -368,12 +348,12 @@ def test_a_backbone_takes_weights_of_softmax_attention(backbone):
     for ours, theirs in zip(model.weights, backbone.weights, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
     inputs = inputs_of(model)
-    output = array(model(inputs))
+    output = to_numpy(model(inputs))
     assert np.isfinite(output).all()
-    assert np.abs(output - array(backbone(inputs))).max() > 1e-2
+    assert np.abs(output - to_numpy(backbone(inputs))).max() > 1e-2
     # What comes after the end of a text changes nothing in it.
     shorter = {name: value[1:, :4] for name, value in inputs.items()}
-    close(output[1:, :4], array(model(shorter)))
+    assert_close(output[1:, :4], to_numpy(model(shorter)))
 
 
 def test_every_format_keeps_it(tmp_path):
@@ -382,9 +362,9 @@ def test_every_format_keeps_it(tmp_path):
     config = RoFormerConfig(**SIZES, **options, attention="causal")
     model = RoFormerCausalLM.from_roformer_config(config)
     assert not any(b.attention.rotary for b in model.backbone.transformer_layers)
-    randomize(model)
+    randomize(model, 0.4)
     inputs = inputs_of(model)
-    expected = array(model(inputs))
+    expected = to_numpy(model(inputs))
     model.save_to_preset(tmp_path / "preset")
     model.save(tmp_path / "model.keras")
     roformer_keras.convert(tmp_path / "preset", tmp_path / "x.safetensors")
@@ -397,33 +377,33 @@ def test_every_format_keeps_it(tmp_path):
         RoFormerCausalLM.from_preset(tmp_path / "x.weights.h5", config=config),
     ):
         assert loaded.config == config
-        np.testing.assert_array_equal(array(loaded(inputs)), expected)
+        np.testing.assert_array_equal(to_numpy(loaded(inputs)), expected)
 
 
 def test_features_are_redrawn_on_request(tmp_path):
     options = {"attention_type": "rotary_performer", "performer_features": 8}
     config = RoFormerConfig(**SIZES, **options)
     model = RoFormerBackbone(config)
-    randomize(model)
+    randomize(model, 0.4)
     inputs, weights = inputs_of(model), model.get_weights()
-    before = array(model(inputs))
+    before = to_numpy(model(inputs))
     # No two layers have the same.
     first, second = (b.attention.directions for b in model.transformer_layers)
     assert np.abs(first - second).max() > 0.1
     model.redraw_features(4)
-    after = array(model(inputs))
+    after = to_numpy(model(inputs))
     assert np.abs(after - before).max() > 1e-3
     for weight, value in zip(model.weights, weights, strict=True):
         np.testing.assert_array_equal(weight.numpy(), value)
     model.save_to_preset(tmp_path / "preset")
     loaded = RoFormerBackbone.from_preset(tmp_path / "preset")
     assert loaded.config == config.replace(performer_seed=4)
-    np.testing.assert_array_equal(array(loaded(inputs)), after)
+    np.testing.assert_array_equal(to_numpy(loaded(inputs)), after)
     again = RoFormerBackbone.from_config(model.get_config())
     again.set_weights(weights)
-    np.testing.assert_array_equal(array(again(inputs)), after)
+    np.testing.assert_array_equal(to_numpy(again(inputs)), after)
     model.redraw_features(0)
-    np.testing.assert_array_equal(array(model(inputs)), before)
+    np.testing.assert_array_equal(to_numpy(model(inputs)), before)
 
 
 def test_what_was_compiled_before_is_compiled_anew():
@@ -437,7 +417,7 @@ def test_what_was_compiled_before_is_compiled_anew():
     assert model._decoder() is not decoder
     output = run_model(model, inputs)
     assert np.abs(output - before).max() > 1e-5
-    close(output, array(model(inputs)))
+    assert_close(output, to_numpy(model(inputs)))
 
 
 def test_gradients_do_not_depend_on_checkpointing():
@@ -451,14 +431,14 @@ def test_gradients_do_not_depend_on_checkpointing():
         gradients.append(tape.gradient(loss, model.trainable_variables))
     for plain, recomputed in zip(*gradients, strict=True):
         plain, recomputed = map(tf.convert_to_tensor, (plain, recomputed))
-        close(plain, recomputed, atol=1e-6 * np.abs(plain).max())
+        assert_close(plain, recomputed, atol=1e-6 * np.abs(plain).max())
 
 
 # === Wrong input ===
 
 
 def called(**options):
-    return lambda: LinearRoPEAttention(2, 4)(random(1, 3, 8), **options)
+    return lambda: LinearRoPEAttention(2, 4)(normal(1, 3, 8), **options)
 
 
 REFUSED = [

@@ -7,6 +7,7 @@ import numpy as np
 import plain_losses as plain
 import pytest
 from allpairspy import AllPairs
+from arrays import assert_close
 from common import wrong_cells
 from finetuning_cases import BAD, GOOD, load_small
 
@@ -133,22 +134,17 @@ WEIGHTED = LOSSES | {
 }
 
 
-def close(ours, expected, tolerance=1e-5):
-    ours = keras.ops.convert_to_numpy(ours)
-    np.testing.assert_allclose(ours, expected, rtol=0, atol=tolerance)
-
-
 @pytest.mark.parametrize("name", WEIGHTED)
 def test_a_loss_is_the_weighted_mean(name):
     loss, targets, outputs, expected = WEIGHTED[name]
     row_losses = np.broadcast_to(expected(targets, outputs), 6)
     outputs = outputs.astype("float32")
     assert loss.name == name
-    close(loss(targets, outputs), row_losses.mean())
+    assert_close(loss(targets, outputs), row_losses.mean())
     if name != "cosent":  # It refuses them.
         weights = np.arange(6, dtype="float32")
         mean = (weights * row_losses).sum() / weights.sum()
-        close(loss(targets, outputs, weights), mean)
+        assert_close(loss(targets, outputs, weights), mean)
     restored = keras.losses.deserialize(keras.losses.serialize(loss))
     assert type(restored) is type(loss)
     assert restored(targets, outputs) == loss(targets, outputs)
@@ -170,17 +166,19 @@ def test_defaults_of_losses_and_functions():
     # The functions too compute in float32.
     coarse = keras.ops.cast(VECTORS, "bfloat16")
     exact = keras.ops.convert_to_numpy(keras.ops.cast(coarse, "float32"))
-    close(losses.contrastive(NEIGHBOURS, coarse), plain.contrastive(exact, NEIGHBOURS))
-    close(losses.cosent(DEGREES, COSINES), plain.cosent(DEGREES, COSINES))
+    assert_close(
+        losses.contrastive(NEIGHBOURS, coarse), plain.contrastive(exact, NEIGHBOURS)
+    )
+    assert_close(losses.cosent(DEGREES, COSINES), plain.cosent(DEGREES, COSINES))
     expected = plain.supervised_contrastive(LABELS, LOGITS)
-    close(losses.supervised_contrastive(LABELS, LOGITS), expected)
+    assert_close(losses.supervised_contrastive(LABELS, LOGITS), expected)
     teacher = RNG.normal(size=(6, 3))
     row_losses = losses.similarity_regression(
         plain.cosines(teacher), plain.cosines(VECTORS)
     )
     assert row_losses.shape == (6,)
     expected = plain.similarity_regression(teacher, VECTORS)
-    close(keras.ops.mean(row_losses), expected, 1e-4)
+    assert_close(keras.ops.mean(row_losses), expected, 1e-4)
 
 
 def test_a_vector_of_zeros_is_no_error():
@@ -194,17 +192,19 @@ def test_a_vector_of_zeros_is_no_error():
 
 
 def test_cosines():
-    close(losses.cosines(VECTORS), plain.cosines(VECTORS), 1e-6)
+    assert_close(losses.cosines(VECTORS), plain.cosines(VECTORS), 1e-6)
     expected = np.diag(plain.unit(VECTORS) @ plain.unit(VECTORS[::-1]).T)
-    close(losses.pair_cosines(VECTORS, VECTORS[::-1]), expected, 1e-6)
+    assert_close(losses.pair_cosines(VECTORS, VECTORS[::-1]), expected, 1e-6)
 
 
 def test_rows_that_are_right():
     # By pairs: side by side, and opposite.
     vectors = np.array([[1, 0.1], [1, 0.0], [0, 1.0], [0, -1.0]], "float32")
-    close(losses.neighbour_is_nearest(np.array([1, 0, 3, 2]), vectors), [1, 1, 0, 0])
+    assert_close(
+        losses.neighbour_is_nearest(np.array([1, 0, 3, 2]), vectors), [1, 1, 0, 0]
+    )
     logits = np.array([[1, 2, 9, 9, 9], [9, 9, 3, 1, 2], [0, 0, 0, 0, 1]], "float32")
-    close(losses.label_is_best(np.array([1, 3, 4]), logits, SETS), [1, 0, 1])
+    assert_close(losses.label_is_best(np.array([1, 3, 4]), logits, SETS), [1, 0, 1])
 
 
 def test_classes_may_be_large_integers():

@@ -10,6 +10,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from arrays import assert_close, to_numpy
 from keras import ops
 
 from roformer_keras.base.errors import ConfigurationError
@@ -45,14 +46,6 @@ KINDS = [GlobalPointer, EfficientGlobalPointer]
 RNG = np.random.default_rng(0)
 
 
-def close(ours, expected, tolerance=1e-5):
-    np.testing.assert_allclose(np.asarray(ours), expected, rtol=0, atol=tolerance)
-
-
-def array(tensor):
-    return ops.convert_to_numpy(ops.cast(tensor, "float32"))
-
-
 def golden_pointer(name, **options):
     """A pointer with the weights of a case."""
     arguments = {ARGUMENTS[key]: value for key, value in POINTERS[name].items()}
@@ -82,16 +75,16 @@ def test_scores_equal_bert4keras():
         layer = golden_pointer(name)
         for mask, kind in ((None, "all"), (MASK, "masked")):
             expected = DATA[f"pointer/{name}/{kind}"]
-            scores = array(layer(X, mask=mask))
+            scores = to_numpy(layer(X, mask=mask))
             assert scores.shape == expected.shape
             np.testing.assert_array_equal(np.isneginf(scores), np.isneginf(expected))
             # Some ten in size.
-            close(scores, expected, 1e-5)
+            assert_close(scores, expected, 1e-5)
     # By another way through Keras, for an unknown length.
     inputs = keras.Input((None, X.shape[-1])), keras.Input((None,), dtype="bool")
     model = keras.Model(inputs, layer(inputs[0], mask=inputs[1]))
     assert model.output.shape == (None, layer.num_heads, None, None)
-    close(model.predict([X, MASK], verbose=0), expected, 1e-5)
+    assert_close(model.predict([X, MASK], verbose=0), expected, 1e-5)
 
 
 def test_crossentropy_equals_bert4keras():
@@ -102,27 +95,27 @@ def test_crossentropy_equals_bert4keras():
     assert np.isneginf(scores).any()
     for form in (dense, dense.astype("float32"), dense.astype("int32")):
         losses = multilabel_categorical_crossentropy(form, scores)
-        close(losses, LABELS["dense"])
+        assert_close(losses, LABELS["dense"])
     losses = multilabel_categorical_crossentropy(LABELS["soft"], scores)
-    close(losses, LABELS["soft_loss"])
+    assert_close(losses, LABELS["soft_loss"])
 
 
 def test_sparse_crossentropy_equals_bert4keras():
     scores, targets = LABELS["scores"], LABELS["targets"]
     losses = sparse_multilabel_categorical_crossentropy(LABELS["exact"], scores)
-    close(losses, LABELS["sparse_exact"])
+    assert_close(losses, LABELS["sparse_exact"])
     # Its padding, class 0, takes part in nothing.
     scores = scores.copy()
     scores[..., 0] = -np.inf
     padded = np.where(targets > 0, targets, -1)
     losses = sparse_multilabel_categorical_crossentropy(padded, scores)
-    close(losses, LABELS["sparse"])
+    assert_close(losses, LABELS["sparse"])
 
 
 def test_sparse_crossentropy_does_not_cancel_out():
     scores = np.array([20, -20], "float32")
     loss = sparse_multilabel_categorical_crossentropy(np.array([0]), scores)
-    close(loss, 2 * np.log1p(np.exp(-20.0)), 1e-8)
+    assert_close(loss, 2 * np.log1p(np.exp(-20.0)), 1e-8)
     assert LABELS["sparse_confident"] > 3.8
 
 
@@ -149,9 +142,9 @@ def test_classes_given_twice_or_not_at_all():
     losses = sparse_multilabel_categorical_crossentropy(targets, scores)
     chosen = [[2, 5], [], [0]]
     dense = [np.isin(np.arange(7), row) for row in chosen]
-    close(losses, [plain_loss(*row) for row in zip(dense, scores, strict=True)])
+    assert_close(losses, [plain_loss(*row) for row in zip(dense, scores, strict=True)])
     none = sparse_multilabel_categorical_crossentropy(targets[:, :0], scores)
-    close(none, [plain_loss(np.zeros(7), row) for row in scores])
+    assert_close(none, [plain_loss(np.zeros(7), row) for row in scores])
 
 
 # === Spans ===
@@ -188,15 +181,15 @@ def test_span_loss(form):
     scores, loss = span_scores(), SpanCrossentropy()
     pairs = zip(dense(SPANS).reshape(12, 16), scores.reshape(12, 16), strict=True)
     expected = np.reshape([plain_loss(*pair) for pair in pairs], (4, 3)).mean(axis=1)
-    close(loss(form(SPANS), scores), expected.mean())
+    assert_close(loss(form(SPANS), scores), expected.mean())
     weights = np.array([1.0, 0.0, 2.0, 0.5])
     weighted = (weights * expected).sum() / weights.sum()
-    close(loss(form(SPANS), scores, weights), weighted)
+    assert_close(loss(form(SPANS), scores, weights), weighted)
     # In float32, to the last bit.
     coarse = ops.cast(scores, "bfloat16")
     losses = loss(form(SPANS), coarse)
     assert keras.backend.standardize_dtype(losses.dtype) == "float32"
-    close(losses, loss(form(SPANS), ops.cast(coarse, "float32")), 0)
+    assert_close(losses, loss(form(SPANS), ops.cast(coarse, "float32")), 0)
     restored = keras.losses.deserialize(keras.losses.serialize(loss))
     assert type(restored) is SpanCrossentropy and restored.name == "span_crossentropy"
     assert restored.reduction == loss.reduction
@@ -206,8 +199,8 @@ def test_padding_of_spans_makes_no_difference():
     scores, loss = span_scores(), SpanCrossentropy()
     expected = loss(dense(SPANS), scores)
     for spans in (padded(SPANS), padded(SPANS, 3), padded(SPANS)[:, ::-1]):
-        close(loss(spans, scores), expected, 0)
-    close(loss(padded([[]] * 4), scores), loss(dense([[]] * 4), scores), 0)
+        assert_close(loss(spans, scores), expected, 0)
+    assert_close(loss(padded([[]] * 4), scores), loss(dense([[]] * 4), scores), 0)
 
 
 def test_rows_that_are_no_span():
@@ -217,7 +210,7 @@ def test_rows_that_are_no_span():
     spans = padded(SPANS, 1)
     for row in [(-1, 1, 2), (0, -1, 2), (0, 1, -1), (3, 1, 2), (0, 4, 4), (0, 1, 4)]:
         spans[:, -1] = row
-        close(loss(spans, scores), expected, 0)
+        assert_close(loss(spans, scores), expected, 0)
 
 
 def test_found_spans():
@@ -242,16 +235,16 @@ def test_f1_over_batches(form):
     right, predicted, actual = 4, 6, 6
     for rows in (slice(3), slice(3, 4)):
         metric.update_state(form(SPANS[rows]), scores[rows])
-    close(metric.result(), 2 * right / (predicted + actual))
+    assert_close(metric.result(), 2 * right / (predicted + actual))
     metric.update_state(form(SPANS), ops.convert_to_tensor(scores))
-    close(metric.result(), 2 * right / (predicted + actual))
+    assert_close(metric.result(), 2 * right / (predicted + actual))
     metric.reset_state()
     # Scores that are -inf are found by no threshold.
     metric.update_state(form(SPANS[:1]), np.full((1, 3, 4, 4), -np.inf, "float32"))
     assert metric.result() == 0
     weighted = SpanF1(threshold=2.0, name="f1")
     weighted.update_state(form(SPANS), scores, sample_weight=np.array([1.0, 0, 2, 0]))
-    close(weighted.result(), 2 * 2 / (5 + 3))
+    assert_close(weighted.result(), 2 * 2 / (5 + 3))
     restored = keras.metrics.deserialize(keras.metrics.serialize(weighted))
     assert restored.threshold == 2 and restored.name == "f1"
 
@@ -279,15 +272,15 @@ def test_mixed_precision(name, policy):
     assert keras.backend.standardize_dtype(scores.dtype) == policy.split("_")[1]
     expected = DATA[f"pointer/{name}/masked"]
     visible = np.isfinite(expected)
-    np.testing.assert_array_equal(np.isfinite(array(scores)), visible)
-    error = np.abs(array(scores) - np.where(visible, expected, 0))[visible]
+    np.testing.assert_array_equal(np.isfinite(to_numpy(scores)), visible)
+    error = np.abs(to_numpy(scores) - np.where(visible, expected, 0))[visible]
     assert error.max() < 0.05 * np.abs(expected[visible]).max()
 
 
 def test_short_texts():
     for kind in KINDS:
         for length in (1, 2):
-            scores = array(kind(2, 4)(X[:, :length]))
+            scores = to_numpy(kind(2, 4)(X[:, :length]))
             assert scores.shape == (4, 2, length, length)
             visible = np.triu(np.ones((length, length), bool))
             np.testing.assert_array_equal(np.isfinite(scores[0, 0]), visible)
@@ -306,13 +299,13 @@ def test_fit():
     visible[2] = False
     inputs = {"x": X[:, :4], "mask": visible}
     spans = padded([SPANS[0], SPANS[1], [], []])
-    before = [array(weight) for weight in layer.weights]
+    before = [to_numpy(weight) for weight in layer.weights]
     history = model.fit(inputs, spans, batch_size=4, epochs=15, verbose=0).history
     assert np.isfinite(history["loss"]).all()
     assert history["loss"][-1] < history["loss"][0] / 2
     assert history["span_f1"][-1] == 1
     for weight, old in zip(layer.weights, before, strict=True):
-        new = array(weight)
+        new = to_numpy(weight)
         assert np.isfinite(new).all() and (new != old).any(), weight.path
 
 
@@ -321,7 +314,7 @@ def test_keras_masks_are_taken(kind):
     ids = keras.Input((None,), dtype="int32")
     x = keras.layers.Embedding(8, 4, mask_zero=True)(ids)
     model = keras.Model(ids, kind(2, 4)(x))
-    scores = array(model(np.array([[3, 4, 0], [5, 0, 0]])))
+    scores = to_numpy(model(np.array([[3, 4, 0], [5, 0, 0]])))
     visible = np.isfinite(scores[:, 0])
     assert visible.sum(axis=(1, 2)).tolist() == [3, 1]
     # It would be an error: losses of rows with a mask of tokens.
