@@ -8,6 +8,7 @@ other backends.
 from types import SimpleNamespace
 
 import numpy as np
+from plain_losses import log_softmax
 
 # Texts and their rows are padded to multiples, for backends that compile each shape.
 PAD, PAD_ROWS = 32, 4
@@ -141,11 +142,6 @@ def all_logits(model, prompt, texts):
 def next_logits(model, prompt, texts):
     """Float64 `(texts, vocabulary)`."""
     return all_logits(model, prompt, texts)[:, -1]
-
-
-def log_softmax(logits):
-    logits = logits - logits.max(axis=-1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
 
 
 def score(model, prompt, text):

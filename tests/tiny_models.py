@@ -28,6 +28,13 @@ def draw_weights(model):
         weight.assign(value + 1 if weight.name == "gamma" else value)
 
 
+def ids(rows=3, length=9):
+    """Rows of ids below 50, of which the first is half padding."""
+    token_ids = np.random.default_rng(0).integers(1, 50, (rows, length), "int32")
+    token_ids[0, length // 2 :] = 0
+    return {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
+
+
 def batch():
     """Rows of 9, 5, 2 and 1 tokens, with a second text and an id of padding inside."""
     ids = np.random.default_rng(4).integers(1, 60, (4, 9)).astype("int32")

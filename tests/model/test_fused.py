@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
+from tiny_models import ids
 from weight_cases import SIZES
 
 from roformer_keras import RoFormerBackbone, RoFormerConfig
@@ -24,12 +25,6 @@ with fused():
 needs_operations = pytest.mark.skipif(
     not HAS_OPERATIONS, reason="TensorFlow runs without oneDNN, or on a GPU"
 )
-
-
-def ids(rows=3, length=9):
-    token_ids = np.random.default_rng(0).integers(1, 50, (rows, length), "int32")
-    token_ids[0, length // 2 :] = 0
-    return {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
 
 
 def operations_of(model):

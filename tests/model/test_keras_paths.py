@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from common import CHARACTER, SIM, is_tuned
 from finetuning_cases import load_small
+from tiny_models import ids
 
 from roformer_keras import (
     FastModel,
@@ -27,12 +28,6 @@ ROWS, BATCH = 7, 3
 @pytest.fixture(autouse=True)
 def plain_calls():
     """Nothing: the graph that a call keeps is tested here."""
-
-
-def ids(rows=ROWS, length=9):
-    token_ids = np.random.default_rng(0).integers(1, 50, (rows, length), "int32")
-    token_ids[0, length // 2 :] = 0
-    return {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
 
 
 def dataset(*parts, batch=BATCH):
@@ -122,7 +117,7 @@ PREDICTED = {
 def test_predict_keeps_the_contract_of_keras(case, small, plain):
     outputs, calls = [], []
     for model in (small, plain):
-        (x, options), callback = PREDICTED[case](ids()), Calls()
+        (x, options), callback = PREDICTED[case](ids(ROWS)), Calls()
         outputs.append(model.predict(x, verbose=0, callbacks=[callback], **options))
         calls.append(callback.seen)
     assert_close(*outputs)
@@ -135,9 +130,9 @@ def test_predict_keeps_the_contract_of_keras(case, small, plain):
 def test_predict_shows_the_progress_of_keras(masked_lm, capsys):
     keras.config.disable_interactive_logging()
     keras.config.enable_interactive_logging()
-    masked_lm.predict(ids(), batch_size=BATCH, verbose=1)
+    masked_lm.predict(ids(ROWS), batch_size=BATCH, verbose=1)
     assert "3/3" in capsys.readouterr().out
-    masked_lm.predict(ids(), batch_size=BATCH, verbose=0)
+    masked_lm.predict(ids(ROWS), batch_size=BATCH, verbose=0)
     assert capsys.readouterr().out == ""
 
 
@@ -146,14 +141,14 @@ def test_predict_stops_where_a_callback_says_so(masked_lm):
         def on_predict_batch_end(self, batch, logs=None):
             self.model.stop_predicting = batch == 1
 
-    outputs = masked_lm.predict(ids(), BATCH, verbose=0, callbacks=[Stop()])
+    outputs = masked_lm.predict(ids(ROWS), BATCH, verbose=0, callbacks=[Stop()])
     assert len(outputs) == 2 * BATCH
 
 
 @pytest.mark.slow
 def test_nested_outputs_stay_nested(sim):
-    outputs = sim.predict(ids(), batch_size=BATCH, verbose=0)
-    expected = keras.Model(sim.input, sim.output).predict(ids(), BATCH, verbose=0)
+    outputs = sim.predict(ids(ROWS), batch_size=BATCH, verbose=0)
+    expected = keras.Model(sim.input, sim.output).predict(ids(ROWS), BATCH, verbose=0)
     assert set(outputs) == {"logits", "pooled_output"}
     assert_close(outputs, expected)
 
@@ -166,7 +161,7 @@ def test_a_step_of_a_subclass_is_used(backbone):
             return keras.ops.round(super().predict_step(data))
 
     model = Rounded(backbone.input, backbone.output)
-    outputs = model.predict(ids(), verbose=0)
+    outputs = model.predict(ids(ROWS), verbose=0)
     np.testing.assert_array_equal(outputs, np.round(outputs))
     assert np.abs(outputs).max() >= 1
 
@@ -176,17 +171,17 @@ def test_a_step_of_a_subclass_is_used(backbone):
 def test_predict_follows_compile(options, masked_lm):
     model = RoFormerMaskedLM.from_preset(CHARACTER)
     model.compile(**options)
-    expected = masked_lm.predict(ids(), verbose=0)
-    assert_close(model.predict(ids(), batch_size=2, verbose=0), expected)
-    assert_close(model.predict(dataset(ids(), batch=2), verbose=0), expected)
+    expected = masked_lm.predict(ids(ROWS), verbose=0)
+    assert_close(model.predict(ids(ROWS), batch_size=2, verbose=0), expected)
+    assert_close(model.predict(dataset(ids(ROWS), batch=2), verbose=0), expected)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "mixed_float16"])
 def test_predict_in_other_types(dtype):
     model = RoFormerBackbone.from_preset(CHARACTER, dtype=dtype, num_layers=1)
-    expected = keras.Model(model.input, model.output).predict(ids(), verbose=0)
-    outputs = model.predict(ids(), batch_size=BATCH, verbose=0)
+    expected = keras.Model(model.input, model.output).predict(ids(ROWS), verbose=0)
+    outputs = model.predict(ids(ROWS), batch_size=BATCH, verbose=0)
     assert outputs.dtype == expected.dtype
     np.testing.assert_allclose(
         outputs.astype("float32"), expected.astype("float32"), atol=0.1
@@ -214,10 +209,10 @@ def test_batches_of_all_shapes_have_one_graph(monkeypatch):
 
 
 def test_bad_rows_are_refused(masked_lm):
-    empty = keras.tree.map_structure(lambda x: x[:0], ids())
+    empty = keras.tree.map_structure(lambda x: x[:0], ids(ROWS))
     with pytest.raises(ConfigurationError, match="at least one row"):
         masked_lm.predict(empty)
-    wrong = {**ids(), "segment_ids": np.full((ROWS, 9), 2)}
+    wrong = {**ids(ROWS), "segment_ids": np.full((ROWS, 9), 2)}
     with pytest.raises(ConfigurationError, match="from 0 to 1, got 2"):
         masked_lm.predict(wrong)
 
@@ -225,7 +220,7 @@ def test_bad_rows_are_refused(masked_lm):
 def test_ids_and_callbacks_of_a_task():
     model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2)
     callback = Calls()
-    outputs = model.predict(ids(), 2, steps=2, callbacks=[callback], verbose=0)
+    outputs = model.predict(ids(ROWS), 2, steps=2, callbacks=[callback], verbose=0)
     assert outputs.shape == (4, 2)
     assert len(callback.seen) == 6
     with pytest.raises(ConfigurationError, match="leave them out"):
@@ -270,7 +265,7 @@ def test_evaluate_keeps_the_contract_of_keras(case, evaluated):
     results = []
     for model in evaluated:
         callback = Calls()
-        data, options = EVALUATED[case](ids(), y, weights)
+        data, options = EVALUATED[case](ids(ROWS), y, weights)
         logs = model.evaluate(
             *data, **options, callbacks=[callback], return_dict=True, verbose=0
         )
@@ -292,7 +287,7 @@ def test_fit_keeps_the_contract_of_keras(case, fitted):
     options = {
         "arrays": {
             "class_weight": dict.fromkeys(range(32), 2.0),
-            "validation_data": (ids(), y),
+            "validation_data": (ids(ROWS), y),
         },
         "split": {"validation_split": 0.4},
     }[case]
@@ -300,7 +295,7 @@ def test_fit_keeps_the_contract_of_keras(case, fitted):
     (models, weights), histories = fitted, []
     for model in models:
         model.set_weights(weights)
-        histories.append(model.fit(ids(), y, **options).history)
+        histories.append(model.fit(ids(ROWS), y, **options).history)
     models[0].set_weights(weights)
     assert set(histories[0]) == {"loss", "val_loss"}
     for name, values in histories[1].items():
@@ -313,18 +308,18 @@ def test_fit_keeps_the_contract_of_keras(case, fitted):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["dataset", "generator"])
 def test_no_dataset_is_tuned(case, small, plain, datasets):
-    x, options = PREDICTED[case](ids())
+    x, options = PREDICTED[case](ids(ROWS))
     small.predict(x, verbose=0, **options)
     assert datasets and not any(map(is_tuned, datasets))
     datasets.clear()
-    x, options = PREDICTED[case](ids())
+    x, options = PREDICTED[case](ids(ROWS))
     plain.predict(x, verbose=0, **options)
     # The fixture sees those of Keras, which are.
     assert datasets and all(map(is_tuned, datasets))
 
 
 def test_arrays_need_no_dataset(masked_lm, datasets):
-    masked_lm.predict(ids(), batch_size=BATCH, verbose=0)
+    masked_lm.predict(ids(ROWS), batch_size=BATCH, verbose=0)
     assert not datasets
 
 
@@ -348,14 +343,14 @@ def test_no_dataset_of_training_is_tuned(datasets):
 def test_what_a_dataset_says_of_tuning_stays(masked_lm, datasets):
     options = tf.data.Options()
     options.autotune.enabled = True
-    masked_lm.predict(dataset(ids()).with_options(options), verbose=0)
+    masked_lm.predict(dataset(ids(ROWS)).with_options(options), verbose=0)
     assert datasets and all(map(is_tuned, datasets))
 
 
 def test_without_the_names_of_keras_data_goes_to_it_as_it_is(monkeypatch, masked_lm):
-    expected = masked_lm.predict(ids(), verbose=0)
+    expected = masked_lm.predict(ids(ROWS), verbose=0)
     monkeypatch.setattr(adapters, "_KERAS", None)
-    np.testing.assert_array_equal(masked_lm.predict(ids(), verbose=0), expected)
+    np.testing.assert_array_equal(masked_lm.predict(ids(ROWS), verbose=0), expected)
 
 
 # === model(ids) ===
@@ -381,7 +376,7 @@ def test_a_call_computes_what_each_operation_would(name):
     cls, source, options = MODELS[name]
     model = cls.from_preset(source, num_layers=1, **options)
     for length in (1, 9, 30):
-        x = ids(length=length)
+        x = ids(ROWS, length)
         outputs, expected = model(x), by_operation(model, x)
         assert_close(outputs, expected, atol=2e-5)
         for ours, theirs in zip(
@@ -400,7 +395,7 @@ def test_gradients_flow_through_a_call():
 
     def gradients(call):
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(call(model, ids())))
+            loss = tf.reduce_mean(tf.square(call(model, ids(ROWS))))
         computed = tape.gradient(loss, model.trainable_variables)
         return [tf.convert_to_tensor(one) for one in computed]
 
@@ -413,7 +408,7 @@ def test_gradients_flow_through_a_call():
 @pytest.mark.slow
 def test_dropout_and_graphs_are_left_to_keras(backbone, monkeypatch):
     model = RoFormerBackbone.from_preset(CHARACTER, num_layers=1)
-    x = ids()
+    x = ids(ROWS)
     first, second = model(x, training=True), model(x, training=True)
     assert np.abs(first - second).max() > 0.01
     tf.function(lambda: model(x), autograph=False)()
@@ -439,13 +434,17 @@ def test_models_of_users_are_fast_as_well(tmp_path, small):
     hidden = keras.layers.GlobalAveragePooling1D()(small.output)
     model = FastModel(small.input, keras.layers.Dense(3)(hidden))
     assert isinstance(model, FastModel)
-    expected = keras.Model(model.input, model.output).predict(ids(), verbose=0)
-    np.testing.assert_allclose(model.predict(ids(), 2, verbose=0), expected, atol=1e-6)
-    np.testing.assert_allclose(model(ids()), expected, atol=1e-6)
+    expected = keras.Model(model.input, model.output).predict(ids(ROWS), verbose=0)
+    np.testing.assert_allclose(
+        model.predict(ids(ROWS), 2, verbose=0), expected, atol=1e-6
+    )
+    np.testing.assert_allclose(model(ids(ROWS)), expected, atol=1e-6)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert isinstance(loaded, FastModel)
-    np.testing.assert_allclose(loaded.predict(ids(), verbose=0), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        loaded.predict(ids(ROWS), verbose=0), expected, atol=1e-6
+    )
 
 
 def test_a_step_of_training_is_traced_once(monkeypatch):

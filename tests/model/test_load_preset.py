@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from common import CHARACTER, SIM, V2, zipped_json
-from sources import tensors_of, write_checkpoint
+from sources import assert_same_weights, tensors_of, weights, write_checkpoint
 
 import roformer_keras
 from roformer_keras import (
@@ -16,18 +16,6 @@ from roformer_keras import (
 from roformer_keras.base.errors import CheckpointError, ConfigurationError
 
 POSITIONS = "bert/embeddings/position_embeddings"
-
-
-def weights_of(model):
-    return {weight.path: np.array(weight) for weight in model.weights}
-
-
-def assert_same_weights(model, other):
-    expected = weights_of(other)
-    weights = weights_of(model)
-    assert weights.keys() == expected.keys()
-    for path, value in weights.items():
-        np.testing.assert_array_equal(value, expected[path], err_msg=path)
 
 
 def test_a_built_model_reads_a_checkpoint(masked_lm):
@@ -90,10 +78,10 @@ def test_a_task_with_other_labels_is_not_changed(tmp_path):
         ({"num_classes": 3}, "from_preset"),
     ):
         task = RoFormerTextClassifier.from_preset(SIM, **options)
-        before = weights_of(task)
+        before = weights(task)
         with pytest.raises(ConfigurationError, match=message):
             task.load_preset(tmp_path / "saved")
-        for path, value in weights_of(task).items():
+        for path, value in weights(task).items():
             np.testing.assert_array_equal(value, before[path])
 
 
@@ -106,10 +94,10 @@ def test_what_does_not_fit_changes_nothing(backbone):
         ({"pooler_activation": "tanh"}, CheckpointError, "initialize_heads=True"),
     ):
         model = RoFormerBackbone.from_roformer_config(config.replace(**changes))
-        before = weights_of(model)
+        before = weights(model)
         with pytest.raises(error, match=message):
             model.load_preset(CHARACTER)
-        for path, value in weights_of(model).items():
+        for path, value in weights(model).items():
             np.testing.assert_array_equal(value, before[path])
     with pytest.raises(CheckpointError, match="holds roformer_v2 weights"):
         model.load_preset(V2)
@@ -130,11 +118,11 @@ def test_a_source_that_states_another_structure_is_refused(stated, tmp_path):
     source = RoFormerBackbone.from_roformer_config(config.replace(**stated))
     source.save_to_preset(tmp_path / "source")
     model = RoFormerBackbone.from_roformer_config(config)
-    before = weights_of(model)
+    before = weights(model)
     (name, value) = next(iter(stated.items()))
     with pytest.raises(ConfigurationError, match=f"{name}={value!r}.*from_preset"):
         model.load_preset(tmp_path / "source")
-    for path, weight in weights_of(model).items():
+    for path, weight in weights(model).items():
         np.testing.assert_array_equal(weight, before[path])
     source.load_preset(tmp_path / "source")
     # A checkpoint that states nothing is read by any structure.
