@@ -47,6 +47,7 @@ class Task(NamedTuple):
         objectives: by the value of the option `objective`, the default first.
         pipeline_tag: str or None. The Hugging Face Hub's name of the task.
         has_choices: bool. Whether the last text of a row is a list of choices.
+        has_tokens: bool. Whether a text may be a list of tokens, with a tag for each.
 
     Example:
         >>> task = tasks.TASKS["text-classification"]
@@ -60,6 +61,7 @@ class Task(NamedTuple):
     objectives: Mapping[str, TaskObjective] = {}
     pipeline_tag: str | None = None
     has_choices: bool = False
+    has_tokens: bool = False
 
     def objective(self, options: Mapping[str, Any]) -> TaskObjective:
         """The objective that options name.
@@ -117,9 +119,12 @@ TASKS = {
     ),
     "triplet-ranking": Task("RoFormerTripletRanker", (3,)),
     "token-classification": Task(
-        "RoFormerTokenClassifier", (1,), pipeline_tag="token-classification"
+        "RoFormerTokenClassifier",
+        (1,),
+        pipeline_tag="token-classification",
+        has_tokens=True,
     ),
-    "span-extraction": Task("RoFormerSpanExtractor", (1,)),
+    "span-extraction": Task("RoFormerSpanExtractor", (1,), has_tokens=True),
     "relation-extraction": Task("RoFormerRelationExtractor", (1,)),
     "question-answering": Task(
         "RoFormerQuestionAnswerer", (2,), pipeline_tag="question-answering"

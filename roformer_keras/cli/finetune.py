@@ -8,7 +8,6 @@ from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.base.extras import require
 from roformer_keras.cli.flags import merge_flags
 from roformer_keras.cli.libraries import check_libraries
-from roformer_keras.cli.paths import check_table
 from roformer_keras.cli.terminal import remark, remark_source, shows_progress, training
 from roformer_keras.io.training_folder import is_new_run
 
@@ -54,7 +53,9 @@ def run(
     trials = [{"learning_rate": rate} for rate in rates] or [{}]
     settings, *others = (read_settings(task, config, flags | trial) for trial in trials)
     check_libraries(vars(settings), FILES)
-    _check_files(settings)
+    from roformer_keras.tasks.labelled_files import read_files
+
+    tables = read_files(settings)
     if not others:
         is_new_run(Path(output), settings.describe(), overwrite, settings.free)
     is_default = settings.source == type(settings).source
@@ -62,9 +63,9 @@ def run(
         remark_source(settings.source)
     if others:
         runs = {f"rate-{one.learning_rate:g}": one for one in (settings, *others)}
-        output = str(_train_each(runs, output, overwrite, quiet))
+        output = str(_train("finetune_best", runs, output, tables, overwrite, quiet))
     else:
-        _train(settings, output, overwrite, quiet)
+        _train("finetune_on", settings, output, tables, overwrite, quiet)
     _show_end(settings, output, quiet)
 
 
@@ -89,43 +90,15 @@ def _show_end(settings, output, quiet):
     print(Path(output, "preset"))
 
 
-def _check_files(settings):
-    for name in FILES:
-        is_train = name == "train"
-        check_table(
-            getattr(settings, name),
-            settings,
-            settings.fields,
-            format=settings.format,
-            header=settings.header,
-            encoding=settings.encoding,
-            groups=settings.holdout_by if is_train else (),
-            skipped=[] if settings.on_bad_row == "skip" else None,
-            # Labels of the others are known from this one.
-            classes=() if is_train and "classes" not in settings.options else None,
-        )
-
-
-def _train(settings, output, overwrite, quiet):
+def _train(function, settings, output, tables, overwrite, quiet):
+    """The result of a function of `training.finetune`."""
     with training(output) as callbacks:
-        from roformer_keras.training.finetune import finetune
+        from roformer_keras.training import finetune
 
-        finetune(
+        return getattr(finetune, function)(
             settings,
             output,
-            callbacks=callbacks,
-            overwrite=overwrite,
-            verbose=shows_progress(quiet),
-        )
-
-
-def _train_each(runs, output, overwrite, quiet):
-    with training(output) as callbacks:
-        from roformer_keras.training.finetune import finetune_best
-
-        return finetune_best(
-            runs,
-            output,
+            tables,
             callbacks=callbacks,
             overwrite=overwrite,
             verbose=shows_progress(quiet),

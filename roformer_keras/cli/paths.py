@@ -1,7 +1,7 @@
 """Sources and files that are missing or wrong, found before a backend is imported."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from roformer_keras.base.errors import SourceError
@@ -41,44 +41,20 @@ def is_small(path: str) -> bool:
     return os.path.isfile(path) and os.path.getsize(path) <= _SMALL
 
 
-def check_table(
-    path: str | None,
-    settings: Any,
-    fields: Sequence[str] = (),
-    labelled: bool = True,
-    **options: Any,
-) -> None:
-    """Reads a small file for a run of `FinetuningSettings`, for its errors alone.
+def read_for_training(source: str, path: str, **layout: Any) -> list[tuple] | None:
+    """The rows of a file to answer, as `FinetunedTask.read_rows` reads them.
 
-    A large file takes longer than the backend. `read_table` has the same arguments.
+    They are read, and refused, before a backend is imported; None if only the model
+    tells what a row is.
     """
-    from roformer_keras.tables.files import read_table
-
-    if path is None or settings is None or not is_small(path):
-        return
-    is_new = fields and fields != settings.fields
-    read_table(
-        path,
-        (len(fields) - labelled if is_new else 0) or settings.text_count,
-        fields or settings.field_names,
-        labelled=labelled,
-        has_choices=TASKS[settings.task].has_choices,
-        **options,
-    )
-
-
-def check_texts(path: str, source: str, fields: Sequence[str], **layout: Any) -> None:
-    """Reads a small file as `FinetunedTask.read_rows` does, for its errors alone."""
-    from roformer_keras.tables.files import LABEL
     from roformer_keras.tasks.finetuning_settings import trained_settings
+    from roformer_keras.tasks.labelled_files import read_unlabelled
 
     trained = trained_settings(source)
-    # A `.txt` may lack what the files of the training have.
-    if trained is None or (not fields and path.lower().endswith(".txt")):
-        return
-    if len(fields) > 1 and (fields[-1] == LABEL or fields == trained.field_names):
-        fields = fields[:-1]
-    check_table(path, trained, fields, labelled=False, **layout)
+    if trained is None:
+        return None
+    known = TASKS[trained.task], trained.text_count, trained.field_names
+    return read_unlabelled(path, *known, **layout)
 
 
 def _given(options, names):

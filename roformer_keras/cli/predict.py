@@ -1,7 +1,7 @@
 """`roformer-keras predict`."""
 
 from roformer_keras.cli import layouts, verbs
-from roformer_keras.cli.paths import check_texts
+from roformer_keras.cli.paths import read_for_training
 from roformer_keras.cli.terminal import start_backend
 from roformer_keras.cli.texts import check_inputs, check_one_input
 
@@ -41,13 +41,12 @@ def run(
         return
     check_one_input(file, text, "a file of texts", "--text TEXT")
     command.check_output(".jsonl")
-    if file is not None:
-        check_texts(file, source, **command.layout)
+    inputs = read_for_training(source, file, **command.layout) if file else None
     start_backend()
     loaded = command.verb.load_source()
     tuned = loaded.tuned
     if text is None:
-        inputs = tuned.read_rows(file, **command.layout)
+        inputs = inputs or tuned.read_rows(file, **command.layout)
     else:
         typed = enumerate(map(tuned.read_row, text), start=1)
         inputs = [(f"text {at}", row) for at, row in typed]

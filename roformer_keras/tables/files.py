@@ -28,7 +28,7 @@ names the others, and refused in training where there is none.
 import os
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -188,12 +188,14 @@ class TextTable:
         places: `Place` of each row.
         groups: for each row, pairs of a column and a value by which rows are grouped,
             or None.
+        skipped: pairs of a line, or row, that was left out, and why.
     """
 
     texts: list
     labels: list | None
     places: list[Place]
     groups: list | None = None
+    skipped: list[tuple[int, str]] = field(default_factory=list)
 
     @property
     def lines(self) -> list[int]:
@@ -274,7 +276,7 @@ def read_table(
             if skipped is None:
                 raise error
             reason = error.message.removeprefix(str(place)).lstrip(": ")
-            skipped.append((place.number, reason))
+            table.skipped.append((place.number, reason))
             continue
         table.texts.append(values[:count])
         table.places.append(place)
@@ -283,11 +285,13 @@ def read_table(
         if table.groups is not None:
             cells_of = ((max(p - count + 1, 0), _group_of(values[p])) for p in places)
             table.groups.append(tuple(cell for cell in cells_of if cell[1]))
+    if skipped is not None:
+        skipped += table.skipped
     if not table.texts:
         why = ""
-        if skipped:
-            (line, reason), unit = skipped[0], place.unit
-            why = f" that can be read; {unit} {line}: {reason}"
+        if table.skipped:
+            line, reason = table.skipped[0]
+            why = f" that can be read; {place.unit} {line}: {reason}"
         raise SourceError(f"{File(path).name} has no row{why}")
     return table
 

@@ -15,12 +15,18 @@ from roformer_keras.io.sources import PRESET_BASELINES
 from roformer_keras.io.training_folder import PRESET, SETTINGS, training_folder
 from roformer_keras.models.preset_files import opened_checkpoint
 from roformer_keras.tables.choices import parse_choices
-from roformer_keras.tables.files import LABEL, read_table, row_names
+from roformer_keras.tables.files import LABEL, TextTable, row_names
 from roformer_keras.tables.opening import UTF_8
 from roformer_keras.tables.texts import as_texts
 from roformer_keras.tasks.evaluation import evaluate_task
 from roformer_keras.tasks.finetuning_settings import trained_settings
-from roformer_keras.tasks.labelled_files import Examples, read_examples
+from roformer_keras.tasks.labelled_files import (
+    Examples,
+    known_classes,
+    parse_examples,
+    read_labelled,
+    read_unlabelled,
+)
 from roformer_keras.tasks.load import load_model
 from roformer_keras.tasks.task import TextTask
 
@@ -66,28 +72,8 @@ class FinetunedTask:
         Raises:
             SourceError, ConfigurationError: as in `read_table`.
         """
-        # The fields of a training end with its label.
-        has_label = len(fields) > 1 and (
-            fields[-1] == LABEL or tuple(fields) == tuple(self.fields)
-        )
-        count = len(fields) - has_label or self.text_count
-        or_first = not fields
-        if not fields and path != "-":
-            fields = self.fields
-        table = read_table(
-            path,
-            count,
-            fields,
-            labelled=False,
-            may_be_empty=True,
-            or_first=or_first,
-            format=format,
-            has_choices=self.task.has_choices,
-            has_tokens=self.task.has_tokens,
-            header=header,
-            encoding=encoding,
-        )
-        return list(zip(map(str, table.places), table.texts, strict=True))
+        known = self.task, self.text_count, self.fields
+        return read_unlabelled(path, *known, fields, format, header, encoding)
 
     def read_row(self, texts: Sequence[str]) -> tuple[Any, ...]:
         """A row of texts as str; choices are a JSON list.
@@ -170,31 +156,44 @@ class FinetunedTask:
             SourceError, ConfigurationError: as in `read_table`.
         """
         check_choice("on_bad_row", on_bad_row, ("error", "skip"))
-        skips = on_bad_row == "skip"
         count = len(fields) - 1 if fields else self.text_count
-        options = self.task.preset_options()
-        fields = fields or self.fields
-        kind = type(self.task)
         if count not in self.task.text_counts:
             counts = " or ".join(map(str, sorted(self.task.text_counts)))
             raise ConfigurationError(
                 f"fields must name {counts} {'text' if counts == '1' else 'texts'} and "
-                f"a label, got {', '.join(fields)}"
+                f"a label, got {', '.join(fields or self.fields)}"
             )
-        examples = read_examples(
+        table = read_labelled(
             path,
-            kind,
-            options,
-            count,
+            self.task,
+            self.text_count,
+            self.fields,
             fields,
-            skips,
-            format,
+            skips=on_bad_row == "skip",
+            classes=known_classes(self.task.preset_options()),
+            format=format,
             header=header,
             encoding=encoding,
         )
-        if skips:
-            examples = examples.usable_by(self.task)
-        return report_on(self.task, examples, self.learned, verbose=verbose)
+        return evaluate_on(table, self, path, fields, on_bad_row, verbose)
+
+
+def evaluate_on(
+    table: TextTable,
+    tuned: FinetunedTask,
+    path: str,
+    fields: Sequence[str] = (),
+    on_bad_row: str = "error",
+    verbose: bool = False,
+) -> dict:
+    """Report of a model on a file that was read; arguments as in `evaluate`."""
+    skips = on_bad_row == "skip"
+    options = tuned.task.preset_options()
+    column = (fields or tuned.fields or [LABEL])[-1]
+    examples = parse_examples(path, table, type(tuned.task), options, column, skips)
+    if skips:
+        examples = examples.usable_by(tuned.task)
+    return report_on(tuned.task, examples, tuned.learned, verbose=verbose)
 
 
 def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:

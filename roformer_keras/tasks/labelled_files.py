@@ -1,12 +1,14 @@
 """Labelled texts of files; errors name file and line."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from roformer_keras.base.errors import ConfigurationError, SourceError
-from roformer_keras.tables.files import LABEL, is_missing, read_table
+from roformer_keras.base.task_registry import TASKS
+from roformer_keras.tables.files import LABEL, TextTable, is_missing, read_table
 from roformer_keras.tables.table import Place
+from roformer_keras.tasks.finetuning_settings import FinetuningSettings
 from roformer_keras.tasks.labels import as_name, label_kind
 
 # Rows that are tried together where bad ones are left out.
@@ -80,6 +82,110 @@ class Examples:
             raise _error(self.places[error.row], error) from error
 
 
+def read_files(settings: FinetuningSettings) -> dict[str, TextTable]:
+    """The tables of a fine-tuning by the names of their settings.
+
+    No backend is imported for it.
+    """
+    task = TASKS[settings.task]
+    tables: dict[str, TextTable] = {}
+    classes = known_classes(settings.options)
+    for name in ("train", "valid", "test"):
+        path = getattr(settings, name)
+        if path is None:
+            continue
+        tables[name] = read_table(
+            path,
+            settings.text_count,
+            settings.fields,
+            format=settings.format,
+            groups=settings.holdout_by if name == "train" else (),
+            skipped=[] if settings.on_bad_row == "skip" else None,
+            has_choices=task.has_choices,
+            has_tokens=task.has_tokens,
+            header=settings.header,
+            encoding=settings.encoding,
+            classes=classes,
+        )
+        # Labels of the other files are known from the first.
+        classes = classes or {as_name(label) for label in tables["train"].labels or ()}
+    return tables
+
+
+def known_classes(options: Mapping) -> Collection[str]:
+    """The names of classes in options of a task, which are no names of columns."""
+    classes = options.get("classes")
+    if not isinstance(classes, list | tuple):
+        return ()
+    return {as_name(label) for label in classes}
+
+
+def read_unlabelled(
+    path: str,
+    task,
+    count: int,
+    trained_fields: Sequence[str],
+    fields: Sequence[str] = (),
+    format: str | None = None,
+    header: str | None = None,
+    encoding: str = "utf-8",
+) -> list[tuple[str, tuple]]:
+    """Rows of a file to answer: the place of each, and its texts.
+
+    `task` is a record of the tasks or a model; of either is known what a row has. For
+    the other arguments see `FinetunedTask.read_rows`.
+    """
+    # The fields of a training end with its label.
+    has_label = len(fields) > 1 and (
+        fields[-1] == LABEL or tuple(fields) == tuple(trained_fields)
+    )
+    table = read_table(
+        path,
+        len(fields) - has_label or count,
+        fields or (trained_fields if path != "-" else ()),
+        labelled=False,
+        may_be_empty=True,
+        or_first=not fields,
+        format=format,
+        has_choices=task.has_choices,
+        has_tokens=task.has_tokens,
+        header=header,
+        encoding=encoding,
+    )
+    return list(zip(map(str, table.places), table.texts, strict=True))
+
+
+def read_labelled(
+    path: str,
+    task,
+    count: int,
+    trained_fields: Sequence[str],
+    fields: Sequence[str] = (),
+    *,
+    skips: bool = False,
+    classes: Collection[str] | None = None,
+    format: str | None = None,
+    header: str | None = None,
+    encoding: str = "utf-8",
+) -> TextTable:
+    """Rows of a file to measure a model on; arguments as in `read_unlabelled`.
+
+    `skips` leaves out bad rows, instead of raising an error.
+    """
+    return read_table(
+        path,
+        len(fields) - 1 if fields else count,
+        fields or trained_fields,
+        format=format,
+        skipped=[] if skips else None,
+        has_choices=task.has_choices,
+        has_tokens=task.has_tokens,
+        classes=classes,
+        header=header,
+        encoding=encoding,
+    )
+
+
 def read_examples(
     path: str,
     task_class,
@@ -88,62 +194,61 @@ def read_examples(
     fields: Sequence[str] = (),
     skips: bool = False,
     format: str | None = None,
-    groups: Sequence[str] = (),
     header: str | None = None,
     encoding: str = "utf-8",
-    classes: Sequence | None = None,
 ) -> Examples:
-    """Reads one file for a task with these options; see `read_table`.
-
-    `classes` are the ones of the training, if known; `skips` leaves out rows without a
-    text or a label, instead of raising an error.
-    """
-    skipped: list[tuple[int, str]] | None = [] if skips else None
-    classes = options.get("classes") if classes is None else classes
-    table = read_table(
+    """Reads one file for a task with these options; see `read_table`."""
+    table = read_labelled(
         path,
+        task_class,
         count,
+        (),
         fields,
+        skips=skips,
+        classes=known_classes(options),
         format=format,
-        groups=groups,
-        skipped=skipped,
-        has_choices=task_class.has_choices,
-        has_tokens=task_class.has_tokens,
-        classes=list(map(as_name, classes))
-        if isinstance(classes, list | tuple)
-        else (),
         header=header,
         encoding=encoding,
     )
+    column = fields[-1] if fields else LABEL
+    return parse_examples(path, table, task_class, options, column, skips)
+
+
+def parse_examples(
+    path: str,
+    table: TextTable,
+    task_class,
+    options: Mapping,
+    column: str = LABEL,
+    skips: bool = False,
+) -> Examples:
+    """Labels of a table as a task with these options takes them.
+
+    `skips` leaves out rows with another label, instead of raising an error.
+    """
     assert table.labels is not None
-    columns: list | None = None if table.groups is None else []
-    kind = label_kind(table.labels)
-    examples = Examples(str(path), [], [], [], columns, kind=kind)
-    examples.skipped.extend(skipped or [])
-    for row, (value, texts, place) in enumerate(
-        zip(table.labels, table.texts, table.places, strict=True)
-    ):
+    numbers, labels, skipped = [], [], [*table.skipped]
+    rows = zip(table.labels, table.texts, table.places, strict=True)
+    for number, (value, texts, place) in enumerate(rows):
         try:
-            label = task_class.files_class.parse_label(value, texts, options)
+            labels.append(task_class.files_class.parse_label(value, texts, options))
+            numbers.append(number)
         except ConfigurationError as error:
             if is_missing(value):
-                column = fields[-1] if len(fields) > count else LABEL
                 error = ConfigurationError(f"{error.message} in {column!r}")
             if not skips:
                 raise _error(place, error) from error
-            examples.skipped.append((place.number, error.message))
-            continue
-        examples.texts.append(texts)
-        examples.labels.append(label)
-        examples.places.append(place)
-        if examples.groups is not None and table.groups is not None:
-            examples.groups.append(table.groups[row])
-    if not examples.texts:
-        line, reason = examples.skipped[0]
+            skipped.append((place.number, error.message))
+    kind = label_kind(table.labels)
+    examples = Examples(
+        str(path), table.texts, table.labels, table.places, table.groups, skipped, kind
+    )
+    if not labels:
+        line, reason = skipped[0]
         raise SourceError(
-            f"{path} has no row with a label; {place.unit} {line}: {reason}"
+            f"{path} has no row with a label; {examples.unit} {line}: {reason}"
         )
-    return examples
+    return dataclasses.replace(examples.select(numbers), labels=labels)
 
 
 def _error(place, error):

@@ -34,6 +34,7 @@ from roformer_keras.models.lora import train_everything
 from roformer_keras.models.preset_files import opened_checkpoint
 from roformer_keras.models.training_loop import choose_blocks
 from roformer_keras.optimizers import finetuning_rate, layerwise_rates, make_optimizer
+from roformer_keras.tables.files import TextTable
 from roformer_keras.tasks.evaluation import LOWER_IS_BETTER, fit_baselines
 from roformer_keras.tasks.finetuned import report_on, write_baselines
 from roformer_keras.tasks.finetuning_settings import FinetuningSettings
@@ -97,12 +98,26 @@ def finetune(
     check_instance("settings", settings, FinetuningSettings)
     check_path("folder", folder)
     require("a fine-tuning")
-    return FinetuningRun(settings, folder, callbacks, verbose).execute(overwrite)
+    return finetune_on(settings, folder, None, callbacks, overwrite, verbose)
+
+
+def finetune_on(
+    settings: FinetuningSettings,
+    folder: str | os.PathLike,
+    tables: Mapping[str, TextTable] | None,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    overwrite: bool = False,
+    verbose: bool = True,
+) -> TextTask:
+    """Trains a task on files that were read; other arguments as in `finetune`."""
+    run = FinetuningRun(settings, folder, callbacks, verbose, tables)
+    return run.execute(overwrite)
 
 
 def finetune_best(
     runs: Mapping[str, FinetuningSettings],
     folder: str | os.PathLike,
+    tables: Mapping[str, TextTable] | None = None,
     *,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     overwrite: bool = False,
@@ -116,7 +131,7 @@ def finetune_best(
                 "the best of several runs is chosen on held-out data, got none",
                 hint=Hint("give {valid} or {holdout}"),
             )
-        run = FinetuningRun(settings, folder / name, callbacks, verbose)
+        run = FinetuningRun(settings, folder / name, callbacks, verbose, tables)
         run.execute(overwrite)
         best[name] = {**run.progress["best"], "monitor": run.monitor}
     sign = -1 if run.monitor in LOWER_IS_BETTER else 1
@@ -137,9 +152,9 @@ class FinetuningRun(ResumableRun):
     start: ClassVar = {"done": 0, "best": None}
     leftovers = (_CURVES, *REPORTS)
 
-    def __init__(self, settings, folder, callbacks=(), verbose=True):
+    def __init__(self, settings, folder, callbacks=(), verbose=True, tables=None):
         super().__init__(settings, folder, callbacks, verbose)
-        self.data = read_data(settings)
+        self.data = read_data(settings, tables)
         self.metrics = self.data.task_class.files_class.metric_names(settings.options)
         self.monitor = settings.monitor or self.metrics[0]
 

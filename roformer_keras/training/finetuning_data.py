@@ -1,9 +1,8 @@
 """The rows that a fine-tuning learns from, and those that it holds out."""
 
 import dataclasses
-import functools
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -11,16 +10,15 @@ from roformer_keras import tasks
 from roformer_keras.base.errors import Hint, SourceError, refuse
 from roformer_keras.base.extras import import_extra
 from roformer_keras.base.task_registry import TASKS
+from roformer_keras.tables.files import LABEL, TextTable
 from roformer_keras.tasks.finetuning_settings import FinetuningSettings
-from roformer_keras.tasks.labelled_files import Examples, read_examples
+from roformer_keras.tasks.labelled_files import Examples, parse_examples, read_files
 from roformer_keras.tasks.labels import typed_names
 from roformer_keras.text.rows import draw_held_out
 
 # With more rows than these, classes must come again.
 _FEW_ROWS = 20
 _PAIRS_HINT = "; if a row has two texts and a label, pass {pairs:True}"
-# Rows that are tried together where bad ones are left out.
-_ROWS_AT_A_TIME = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,23 +40,21 @@ class Data:
         )
 
 
-def read_data(settings: FinetuningSettings) -> Data:
-    """Reads all files of a fine-tuning."""
+def read_data(
+    settings: FinetuningSettings, tables: Mapping[str, TextTable] | None = None
+) -> Data:
+    """The examples of a fine-tuning; `tables` are its files if they were read."""
+    tables = tables or read_files(settings)
     task_class = getattr(tasks, TASKS[settings.task].class_name)
     options = settings.options
+    column = settings.fields[-1] if settings.fields else LABEL
     skips = settings.on_bad_row == "skip"
-    read = functools.partial(
-        read_examples,
-        task_class=task_class,
-        options=options,
-        count=settings.text_count,
-        fields=settings.fields,
-        skips=skips,
-        format=settings.format,
-        header=settings.header,
-        encoding=settings.encoding,
-    )
-    train = read(settings.train, groups=settings.holdout_by)
+
+    def parse(name):
+        path = getattr(settings, name)
+        return parse_examples(path, tables[name], task_class, options, column, skips)
+
+    train = parse("train")
     names = options.get("classes", options.get("labels"))
     if names is None:
         names = task_class.files_class.find_names(train.labels, options)
@@ -76,11 +72,7 @@ def read_data(settings: FinetuningSettings) -> Data:
         raise SourceError(
             f"{train.path} must have labels of at least {min_names} names, got {names}"
         )
-    classes = names if _are_classes(task_class, names, options) else None
-    valid, test = (
-        read(path, classes=classes) if path else None
-        for path in (settings.valid, settings.test)
-    )
+    valid, test = (parse(one) if one in tables else None for one in ("valid", "test"))
     if settings.holdout:
         train, valid = _split(train, settings)
     return Data(task_class, names, train, valid, test)

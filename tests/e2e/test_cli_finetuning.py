@@ -39,13 +39,13 @@ def trainings(tmp_path, monkeypatch):
     """Settings and options of the trainings that commands ask for."""
     calls = []
 
-    def finetune(settings, folder, **options):
+    def finetune_on(settings, folder, tables, **options):
         calls.append((settings, options))
         Path(folder).mkdir(exist_ok=True)
         write_record(Path(folder, "settings.json"), settings.describe())
         write_file(Path(folder) / "report.txt", "accuracy 1\n")
 
-    def finetune_best(runs, folder, **options):
+    def finetune_best(runs, folder, tables, **options):
         calls.append((runs, options))
         return Path(folder, min(runs))
 
@@ -56,10 +56,10 @@ def trainings(tmp_path, monkeypatch):
             config=SimpleNamespace(bert4keras_compatible=not is_linear)
         )
 
-    for function in (finetune, pretrain):
+    for function in (finetune_on, finetune_best, pretrain):
         name = function.__name__
-        monkeypatch.setattr(f"roformer_keras.training.{name}.{name}", function)
-    monkeypatch.setattr("roformer_keras.training.finetune.finetune_best", finetune_best)
+        module = name.partition("_")[0]
+        monkeypatch.setattr(f"roformer_keras.training.{module}.{name}", function)
     monkeypatch.chdir(tmp_path)
     Path("p").write_bytes(SMALL.read_bytes())
     for name in ("a.tsv", "a.txt"):
