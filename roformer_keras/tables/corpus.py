@@ -21,6 +21,7 @@ from roformer_keras.base.errors import SourceError, refuse
 from roformer_keras.tables.arrow import is_saved_dataset
 from roformer_keras.tables.files import ENCODINGS, HEADERS, read_records
 from roformer_keras.tables.formats import FORMAT_CHOICES
+from roformer_keras.tables.opening import is_uri
 
 PARTS = ("train", "held_out", "all")
 
@@ -156,4 +157,4 @@ def _matches(pattern):
 
 
 def _is_corpus(path):
-    return os.path.isfile(path) or is_saved_dataset(path)
+    return os.path.isfile(path) or is_saved_dataset(path) or is_uri(path)
