@@ -6,7 +6,7 @@ from roformer_keras.cli.texts import answer_lines, check_ending, read_rows
 
 EXAMPLES = ("embed sentences.txt -o vectors.npy",)
 VERB = "roformer_keras.verbs.embed.Embed"
-OPTIONS, TABLES = (VERB, layouts.TABLE, layouts.JOB), verbs.TABLES
+OPTIONS, SETTINGS = (VERB, layouts.TABLE, layouts.JOB), verbs.SETTINGS
 _ENDINGS = (".npy", ".jsonl", ".parquet")
 
 

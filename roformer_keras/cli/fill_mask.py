@@ -8,7 +8,7 @@ from roformer_keras.cli.texts import answer_lines, read_texts
 
 EXAMPLES = ("fill-mask 床前明[MASK]光", "fill-mask 太祖[MASK]位，大赦天下。 --top-k 3")
 VERB = "roformer_keras.verbs.fill_mask.FillMask"
-OPTIONS, TABLES = (VERB, layouts.JOB), verbs.TABLES
+OPTIONS, SETTINGS = (VERB, layouts.JOB), verbs.SETTINGS
 
 
 def run(

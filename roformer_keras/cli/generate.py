@@ -12,7 +12,7 @@ EXAMPLES = (
     "--method beam",
 )
 VERB = "roformer_keras.verbs.writing.Generate"
-OPTIONS, TABLES = (VERB, layouts.JOB), verbs.TABLES
+OPTIONS, SETTINGS = (VERB, layouts.JOB), verbs.SETTINGS
 
 
 def run(

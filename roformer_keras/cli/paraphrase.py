@@ -6,7 +6,7 @@ from roformer_keras.cli.texts import output_style, read_inputs
 
 EXAMPLES = ("paraphrase --text 学习了又时常温习，不是很愉快吗？ --n 20 --k 5",)
 VERB = "roformer_keras.verbs.writing.Paraphrase"
-OPTIONS, TABLES = (VERB, layouts.JOB), verbs.TABLES
+OPTIONS, SETTINGS = (VERB, layouts.JOB), verbs.SETTINGS
 
 
 def run(

@@ -10,7 +10,7 @@ EXAMPLES = (
     "predict reviews texts.txt -o answers.jsonl",
 )
 VERB, FILES = "roformer_keras.verbs.predict.Predict", ("file",)
-OPTIONS, TABLES = (VERB, layouts.TRAINED, layouts.JOB), verbs.TABLES
+OPTIONS, SETTINGS = (VERB, layouts.TRAINED, layouts.JOB), verbs.SETTINGS
 
 
 def run(

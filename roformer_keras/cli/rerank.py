@@ -8,7 +8,7 @@ EXAMPLES = (
     "rerank answers.txt --query 怎么办信用卡",
 )
 VERB, FILES = "roformer_keras.verbs.search.Rerank", ("file",)
-OPTIONS, TABLES = (VERB, layouts.PAIRS, layouts.JOB), verbs.TABLES
+OPTIONS, SETTINGS = (VERB, layouts.PAIRS, layouts.JOB), verbs.SETTINGS
 
 
 def run(file: str, *, query: str | None = None, output: str = "-", **flags) -> None:

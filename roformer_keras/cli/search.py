@@ -13,7 +13,7 @@ EXAMPLES = (
     "search sentences.index queries.txt -o found.jsonl --top-k 5",
 )
 VERB, FILES = "roformer_keras.verbs.search.Search", ("index", "file")
-OPTIONS, TABLES = (VERB, layouts.TABLE, layouts.JOB), verbs.TABLES
+OPTIONS, SETTINGS = (VERB, layouts.TABLE, layouts.JOB), verbs.SETTINGS
 
 
 def run(

@@ -5,7 +5,7 @@ from roformer_keras.cli.texts import check_one_input, read_rows
 
 EXAMPLES = ("similarity --pair 学而时习之，不亦说乎？ 学了又时常温习，不是很愉快吗？",)
 VERB = "roformer_keras.verbs.embed.Similarity"
-OPTIONS, TABLES = (VERB, layouts.PAIRS, layouts.JOB), verbs.TABLES
+OPTIONS, SETTINGS = (VERB, layouts.PAIRS, layouts.JOB), verbs.SETTINGS
 
 
 def run(

@@ -5,11 +5,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.cli import interrupts, layouts
-from roformer_keras.cli.flags import find_class
 from roformer_keras.cli.jobs import open_job
 from roformer_keras.cli.terminal import (
     log_to_stderr,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from roformer_keras.verbs.verb import Verb
 
 # The tables of flags of these commands, see `cli.main`.
-TABLES = {"ray": "roformer_keras.distributed.files.RayOptions"}
+SETTINGS = {"ray": "roformer_keras.distributed.files.RayOptions"}
 
 
 class VerbCommand:
@@ -41,9 +41,9 @@ class VerbCommand:
     def __init__(
         self, verb: str, flags: Mapping[str, Any], layout: str = layouts.TABLE
     ):
-        kind: type[Verb] = find_class(verb)
+        kind: type[Verb] = resolve_name(verb)
         self.loaded: Any = None
-        job = vars(_select(find_class(layouts.JOB), flags))
+        job = vars(_select(resolve_name(layouts.JOB), flags))
         self._on_ray = job["engine"] == "ray"
         self._output = flags["output"]
         self.overwrite, self.quiet = job["overwrite"], job["quiet"]
@@ -61,7 +61,7 @@ class VerbCommand:
                 )
         engine = job["worker_engine" if self._on_ray else "engine"]
         self.verb = _select(kind, {**flags, "engine": engine})
-        self.layout = vars(_select(find_class(layout), flags))
+        self.layout = vars(_select(resolve_name(layout), flags))
         if not self.quiet and "source" not in flags:
             remark_source(self.verb.source)
 

@@ -40,8 +40,9 @@ class CorpusSource(Settings):
         header, encoding: of the files. See `FinetuningSettings`.
         group: the key or column by whose value records are held out together, such as
             the book; by default the record's own values.
-        holdout: float in [0, 1). The share of the groups that is held out. It depends
-            on a group's value alone, so it is the same for every seed, order and file.
+        holdout: float. The share of the groups that is held out. It depends on a
+            group's value alone, so it is the same for every seed, order and file; from
+            0 to less than 1.
 
     Raises:
         ConfigurationError: a field breaks its rule.
