@@ -11,11 +11,11 @@ import threading
 import pytest
 from web_server import NAME, make_zip, serving, whole
 
-from roformer_keras.cli.jobs import open_job
 from roformer_keras.hub import download as download_module
 from roformer_keras.hub.download import download
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.journal import digest, fingerprints, run_metadata
+from roformer_keras.jobs.output import open_output
 
 STEPS = 5
 
@@ -52,9 +52,9 @@ class Producer:
 
 
 class LineJob(Producer):
-    """Lines of a command; see `cli.jobs`."""
+    """Lines of a command; see `jobs.output`."""
 
-    lock = "roformer_keras.cli.jobs.locked"
+    lock = "roformer_keras.jobs.output.locked"
     result, record = "out.jsonl", "out.jsonl.job.json"
     data = "out.jsonl.partial"
     refuses_finished = True
@@ -65,10 +65,11 @@ class LineJob(Producer):
             {"source": fingerprints([self.input]), "texts": digest([0, 1])},
         )
         output = str(folder / "out.jsonl")
-        with open_job(output, metadata, seed, overwrite) as job:
+        with open_output(output, metadata, seed, overwrite) as job:
             while job.done < STEPS:
                 at_step(job.done)
-                job.write([f"{job.done} of seed {job.seed}; " * 30], 1)
+                line = f"{job.done} of seed {job.seed}; " * 30
+                job.append(f"{line}\n".encode(), 1)
 
 
 class RunFolder(Producer):

@@ -227,8 +227,8 @@ def _listed(module):
         match node:
             case ast.ImportFrom() | ast.Import():
                 names += [found.asname for found in node.names if found.asname]
-            case ast.ClassDef() | ast.FunctionDef():
-                names.append(node.name)
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                names += [name] * (not name.startswith("__"))
             case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("__"):
                 names.append(name)
     return names

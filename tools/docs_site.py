@@ -9,6 +9,7 @@ help of the commands is written into its page. The search also finds a page by i
 
 import contextlib
 import functools
+import inspect
 import io
 import logging
 import os
@@ -28,6 +29,7 @@ from pymdownx.slugs import slugify
 ROOT = Path(__file__).resolve().parents[1]
 BRANCH = "main"
 HELP = "<!-- help of the commands -->"
+FUNCTIONS = "<!-- functions of verbs -->"
 # Between the texts of two cells of a notebook, on its Chinese page.
 CELL = "<!-- cell -->"
 # Columns of the help.
@@ -98,6 +100,8 @@ def on_page_markdown(markdown, page, config, files):
         markdown = add_anchors(markdown, english.read_text(encoding="utf-8"))
     if HELP in markdown:
         markdown = markdown.replace(HELP, help_of_commands())
+    if FUNCTIONS in markdown:
+        markdown = markdown.replace(FUNCTIONS, functions_of_verbs())
     page_folder = posixpath.dirname(page.file.src_uri) or "."
 
     def rewrite(found):
@@ -197,6 +201,19 @@ def help_of_commands():
         ):
             main([name, "--help"])
         sections.append(f"## {name}\n\n```text\n{shown.getvalue().strip()}\n```")
+    return "\n\n".join(sections)
+
+
+def functions_of_verbs():
+    """A section for each function on a dataset."""
+    sys.path.insert(0, str(ROOT))
+    from roformer_keras import distributed
+    from roformer_keras.verbs import VERBS
+
+    sections = []
+    for name in sorted(one.replace("-", "_") for one in VERBS):
+        described = inspect.getdoc(getattr(distributed, name))
+        sections.append(f"## {name}\n\n```text\n{described}\n```")
     return "\n\n".join(sections)
 
 

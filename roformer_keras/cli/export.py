@@ -56,11 +56,11 @@ def run(
     start_backend()
     if generator:
         from roformer_keras.export import check_generator_export, export_generator
-        from roformer_keras.verbs.writing import Generate
+        from roformer_keras.verbs.generate import Generate
 
         check_generator_export(format)
         verb = Generate(source=source, config=config, vocabulary=vocabulary)
-        loaded = verb.load_source()
+        loaded = verb.load()
         if loaded.is_guess:
             remark(verb.remark(loaded))
         metadata = export_generator(

@@ -11,10 +11,16 @@ from roformer_keras.base.types import (
 )
 from roformer_keras.tables.formats import FORMAT_CHOICES
 
-TABLE = f"{__name__}.TableLayout"
-PAIRS = f"{__name__}.PairLayout"
-TRAINED = f"{__name__}.TrainedLayout"
-JOB, LOCAL = f"{__name__}.JobFlags", f"{__name__}.LocalFlags"
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LineLayout:
+    """Layout of a file of lines.
+
+    Args:
+        encoding: of the file, as in `embed`.
+    """
+
+    encoding: FileEncoding = "utf-8"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,3 +92,12 @@ class JobFlags(LocalFlags):
     """
 
     worker_engine: Engine = "auto"
+
+
+# By the names that verbs give them.
+LAYOUTS = {
+    "lines": LineLayout,
+    "table": TableLayout,
+    "pairs": PairLayout,
+    "trained": TrainedLayout,
+}

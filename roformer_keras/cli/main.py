@@ -2,9 +2,10 @@
 
 Each module of this folder with a function `run` is a command of the module's name. Its
 arguments are operands and flags, see `cli.flags`; its docstring is the help. Optional:
-`EXAMPLES`, lines of the help; `SETTINGS`, dataclasses whose fields are flags too, or
-their full names, by the name of a table; `OPTIONS`, such dataclasses that no file of
-settings holds, a verb among them; `FILES`, arguments that are files to read.
+`EXAMPLES`, lines after the help; `SETTINGS`, the full name of a dataclass whose fields
+are flags too; `TABLES`, more such dataclasses by the name of a table; `OPTIONS`, such
+dataclasses that no file of settings holds, a verb among them; `FILES`, arguments that
+are files to read.
 
 Exit codes: 0 done; 1 `verify` found a difference; 2 wrong usage, source, configuration
 or vocabulary; 3 weights that are missing, misfit or corrupt; 4 output not written;
@@ -23,20 +24,29 @@ import pkgutil
 import re
 import sys
 import warnings
-from typing import Any
 
 from roformer_keras.base.errors import OutputError, RoFormerError, printable
 from roformer_keras.base.extras import installed_version
 from roformer_keras.base.keras_backend import UNUSED_BY_COMMANDS, starting
 from roformer_keras.base.other_names import FLAGS, explain_withdrawn
 from roformer_keras.cli import interrupts
-from roformer_keras.cli.flags import add_flags, show_hint
+from roformer_keras.cli.flags import add_flags, find_class, show_hint
 from roformer_keras.cli.libraries import check_libraries
 from roformer_keras.cli.paths import check_paths
 from roformer_keras.cli.terminal import remark_source
+from roformer_keras.cli.verb_commands import command_of
+from roformer_keras.verbs import VERBS
 
 # Characters at either end of a message, which may quote a file.
 _HALF_OF_ERROR = 2000
+
+
+class _Version(argparse.Action):
+    """Shows the version, and looks it up only then."""
+
+    def __call__(self, parser, *arguments):
+        print(f"roformer-keras {installed_version()}")
+        parser.exit()
 
 
 class _Parser(argparse.ArgumentParser):
@@ -95,35 +105,31 @@ def main(arguments=None) -> int:
         arguments = sys.argv[1:]
     words = list(arguments)
     for word in words:
-        if re.search("[\ud800-\udfff]", word) and not os.path.lexists(word):
+        if not _is_text(word) and not os.path.lexists(word):
             print(
                 "roformer-keras: error: arguments must be UTF-8, got "
                 f"{os.fsencode(word)[:60]!r}: set PYTHONUTF8=1, or correct them",
                 file=sys.stderr,
             )
             return 2
-    if words[:1] == ["help"]:
-        words = [*words[1:2], "--help"]
-    if words[:1] in (["-V"], ["--version"]):
-        print(f"roformer-keras {installed_version()}")
-        return 0
-    completes = "_ARGCOMPLETE" in os.environ
-    modules = find_commands(words[0] if words and not completes else "")
+    modules = find_commands()
     parser = _Parser(
         prog="roformer-keras",
         description="The Chinese RoFormer family in Keras 3.",
         allow_abbrev=False,
     )
     parser.add_argument(
-        "-V", "--version", action="store_true", help="show the version and exit"
+        "-V", "--version", action=_Version, nargs=0, help="show the version and exit"
     )
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
     parsers = {name: _add_command(verbs, name, modules[name]) for name in modules}
-    if completes:
+    if "_ARGCOMPLETE" in os.environ:
         # The shell asks what may come next; this ends the process.
         for name, verb in parsers.items():
-            add_flags(verb, modules[name])
+            _add_flags(verb, modules[name])
         importlib.import_module("argcomplete").autocomplete(parser)
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
     if not words:
         parser.print_help(sys.stderr)
         return 2
@@ -131,7 +137,7 @@ def main(arguments=None) -> int:
         # Shows the help, or what is wrong.
         parser.parse_args(words)
     verb, run = parsers[words[0]], modules[words[0]].run
-    add_flags(verb, modules[words[0]])
+    _add_flags(verb, modules[words[0]])
     # Operands may stand before, between and after flags.
     options = vars(verb.parse_intermixed_args(words[1:]))
     source = inspect.signature(run).parameters.get("source")
@@ -154,18 +160,27 @@ def _warning_line(message, *_):
     return f"roformer-keras: warning: {printable(' '.join(str(message).split()))}\n"
 
 
-def find_commands(name: str = "") -> dict[str, Any]:
-    """The modules of commands by name, such as `fill-mask`; or only that of a name."""
-    files = sorted(
-        file.name for file in pkgutil.iter_modules([os.path.dirname(__file__)])
-    )
-    commands: dict[str, Any] = {}
-    for chosen in ([one for one in files if one.replace("_", "-") == name], files):
-        for file in () if commands else chosen:
-            module = importlib.import_module(f"{__package__}.{file}")
-            if hasattr(module, "run"):
-                commands[file.replace("_", "-")] = module
-    return commands
+def _is_text(word):
+    """True if an argument could be decoded, in the encoding of this system."""
+    try:
+        word.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def find_commands() -> dict:
+    """The modules of commands by name, such as `fill-mask`."""
+    folder = os.path.dirname(__file__)
+    names = [module.name for module in pkgutil.iter_modules([folder])]
+    modules = (importlib.import_module(f"{__package__}.{name}") for name in names)
+    commands: dict = {
+        module.__name__.rpartition(".")[2].replace("_", "-"): module
+        for module in modules
+        if hasattr(module, "run")
+    }
+    commands |= {name: command_of(kind) for name, kind in VERBS.items()}
+    return dict(sorted(commands.items()))
 
 
 def _add_command(verbs, name, module):
@@ -182,6 +197,18 @@ def _add_command(verbs, name, module):
         formatter_class=argparse.RawDescriptionHelpFormatter,
         # Part of a flag may be another one in the next version, or elsewhere.
         allow_abbrev=False,
+    )
+
+
+def _add_flags(verb, module):
+    name = getattr(module, "SETTINGS", None)
+    tables = getattr(module, "TABLES", {})
+    add_flags(
+        verb,
+        module.run,
+        name and find_class(name),
+        {table: find_class(name) for table, name in tables.items()},
+        getattr(module, "OPTIONS", ()),
     )
 
 

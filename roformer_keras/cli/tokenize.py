@@ -1,7 +1,8 @@
 """`roformer-keras tokenize`."""
 
 from roformer_keras.base.errors import ConfigurationError, refuse
-from roformer_keras.cli.texts import json_line, read_texts
+from roformer_keras.cli.texts import read_texts
+from roformer_keras.jobs.sinks import json_text
 from roformer_keras.verbs.loading import load_tokenizer
 
 EXAMPLES = ("tokenize 床前明月光", "tokenize --decode '101 102'")
@@ -43,7 +44,7 @@ def run(
         if max_length is None:
             content["tokens"] = tokenizer.tokenize(line)
             content["offsets"] = tokenizer.offsets(line)
-        print(json_line(content))
+        print(json_text(content))
 
 
 def _parse_ids(text):

@@ -1,7 +1,6 @@
 """Functions from a `ray.data.Dataset` to one with answers, one for each verb."""
 
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from roformer_keras.base.checks import check_choice, check_integer, check_number
@@ -9,14 +8,10 @@ from roformer_keras.base.errors import refuse
 from roformer_keras.base.extras import import_extra
 from roformer_keras.distributed.cluster import check_resources, worker_resources
 from roformer_keras.distributed.worker import ON_BAD_ROW, Worker
-from roformer_keras.verbs.embed import Embed, Similarity
-from roformer_keras.verbs.fill_mask import FillMask
-from roformer_keras.verbs.predict import Predict
-from roformer_keras.verbs.search import Rerank, Search
+from roformer_keras.verbs import VERBS
+from roformer_keras.verbs.surfaces import show_kind
 from roformer_keras.verbs.verb import Verb
-from roformer_keras.verbs.writing import Generate, Paraphrase, WritingVerb
 
-_Source = str | os.PathLike
 # Options of `map_texts`; the verb has the others.
 _WORKERS = (
     "num_workers",
@@ -28,173 +23,51 @@ _WORKERS = (
 )
 
 
-def embed(dataset: Any, source: _Source, **options: Any) -> Any:
-    """Adds the column `vector`: float32, of length 1 unless `normalize` is False.
+def function_of(kind: type[Verb]) -> Callable[..., Any]:
+    """The function of a verb, such as `distributed.embed`."""
+
+    def map_verb(
+        dataset: Any,
+        source: Any,
+        *,
+        fields: str | Sequence[str] | None = None,
+        **options: Any,
+    ) -> Any:
+        workers = {name: options.pop(name) for name in _WORKERS if name in options}
+        verb = kind.of({"source": source, **options})
+        names = fields or verb.inputs.fields or ("text",)
+        return map_texts(dataset, verb, names, **workers)
+
+    summary = (kind.__doc__ or "").partition("\n")[0]
+    columns = kind.output.columns.items()
+    added = ", ".join(f"`{name}`: {show_kind(of)}" for name, of in columns)
+    names = ", ".join(f"`{name}`" for name in kind.option_names() if name != "source")
+    map_verb.__name__ = map_verb.__qualname__ = kind.name.replace("-", "_")
+    map_verb.__doc__ = f"""{summary}
+
+    Adds {f"the column {added}" if added else "the answers of the task"}.
 
     Args:
         dataset: `ray.data.Dataset`; all its columns stay.
         source: of the model, which every worker can read.
-        options: `fields`, the name of the column of the texts; the options of the
-            command `embed`: `max_length`, `normalize`, `dtype`, `batch_tokens`,
-            `config`, `vocabulary`; and those of workers, as in `map_texts`.
+        fields: names of the columns of the texts (default:
+            {", ".join(kind.inputs.fields) or "text"}).
+        options: {names}, as the flags of the command `{kind.name}`; and the options of
+            workers, as in `map_texts`.
 
     Returns:
         A `ray.data.Dataset` that is computed when it is read.
 
     Raises:
         ConfigurationError: as in `map_texts`, or an option is unknown.
-
-    Example:
-        >>> import ray
-        >>> dataset = ray.data.from_items([{"text": "今天天气不错"}])
-        >>> vectors = distributed.embed(dataset, "roformer-sim-char")
-        >>> len(vectors.take(1)[0]["vector"])
-        192
     """
-    return map_verb(Embed, dataset, source, **options)
+    return map_verb
 
 
-def similarity(dataset: Any, source: _Source, **options: Any) -> Any:
-    """Adds the column `similarity`, the cosine of two texts.
-
-    Args:
-        dataset, source: as in `embed`.
-        options: `fields`, the names of the columns of both texts (default: `first` and
-            `second`); the options of the command `similarity`; and those of workers, as
-            in `map_texts`.
-
-    Example:
-        >>> import ray
-        >>> dataset = ray.data.from_items([{"first": "你好", "second": "您好"}])
-        >>> cosines = distributed.similarity(dataset, "roformer-sim-char")
-    """
-    return map_verb(Similarity, dataset, source, **options)
-
-
-def search(dataset: Any, source: _Source, **options: Any) -> Any:
-    """Adds the column `results`: the texts of an index that are nearest to a query.
-
-    They are structs of `text`, `score` and `row`.
-
-    Args:
-        dataset, source: as in `embed`.
-        options: `index`, the folder of `search.build_index`, which every worker can
-            read; `fields`, the name of the column of the queries (default: `query`);
-            the other options of the command `search`; and those of workers, as in
-            `map_texts`.
-
-    Example:
-        >>> import ray
-        >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
-        >>> folder = roformer_keras.search.build_index("lines", ["床前明月光"], model)
-        >>> dataset = ray.data.from_items([{"query": "月亮"}])
-        >>> found = distributed.search(dataset, "roformer-sim-char", index=folder)
-    """
-    return map_verb(Search, dataset, source, **options)
-
-
-def rerank(dataset: Any, source: _Source, **options: Any) -> Any:
-    """Adds the column `score`: how well a text fits a query.
-
-    Args:
-        dataset, source: as in `embed`.
-        options: `fields`, the names of both columns (default: `query` and `text`); the
-            options of the command `rerank`; and those of workers, as in `map_texts`.
-
-    Example:
-        >>> import ray
-        >>> dataset = ray.data.from_items([{"query": "月亮", "text": "床前明月光"}])
-        >>> scores = distributed.rerank(dataset, "roformer-sim-char")
-    """
-    return map_verb(Rerank, dataset, source, **options)
-
-
-def predict(dataset: Any, source: _Source, **options: Any) -> Any:
-    """Adds columns with the answers of the command `predict`.
-
-    Args:
-        dataset: as in `embed`.
-        source: a preset folder of a task.
-        options: `fields`, the names of the columns of the texts, as many as the task
-            takes (default: `text`); `batch_tokens`; and those of workers, as in
-            `map_texts`.
-
-    Example:
-        >>> import ray
-        >>> dataset = ray.data.from_items([{"text": "今天天气不错"}])
-        >>> model = roformer_keras.RoFormerTextRegressor.from_preset("roformer-char")
-        >>> model.save_to_preset("scores", overwrite=True)
-        >>> answers = distributed.predict(dataset, "scores")
-    """
-    return map_verb(Predict, dataset, source, **options)
-
-
-def generate(dataset: Any, source: _Source, **options: Any) -> Any:
-    """Adds the column `outputs`: structs of `text` and `score`, as `generate` writes.
-
-    Args:
-        dataset, source: as in `embed`; the texts are prompts.
-        options: `fields`; the options of the command `generate`, with `stop_tokens` for
-            `--stop`; and those of workers, as in `map_texts`. A `seed` needs
-            `number_field`: the texts of a row depend on it and on the number of the row
-            alone. Without one, it is drawn for each batch.
-
-    Example:
-        >>> import ray
-        >>> dataset = ray.data.from_items([{"text": "今天天气不错"}])
-        >>> texts = distributed.generate(dataset, "roformer-gpt-char", method="greedy")
-    """
-    return map_verb(Generate, dataset, source, **options)
-
-
-def paraphrase(dataset: Any, source: _Source, **options: Any) -> Any:
-    """Adds the column `outputs`: similar sentences, whose `score` is the cosine.
-
-    Args:
-        dataset, source: as in `embed`.
-        options: `fields`; the options of the command `paraphrase`, such as `n` and `k`;
-            `number_field` as in `generate`; and those of workers, as in `map_texts`.
-
-    Example:
-        >>> import ray
-        >>> dataset = ray.data.from_items([{"text": "今天天气不错"}])
-        >>> texts = distributed.paraphrase(dataset, "roformer-sim-char", n=20, k=3)
-    """
-    return map_verb(Paraphrase, dataset, source, **options)
-
-
-def fill_mask(dataset: Any, source: _Source, **options: Any) -> Any:
-    """Adds the column `masks`: for each `[MASK]` the likeliest tokens.
-
-    They are structs of `token`, `token_id` and `probability`.
-
-    Args:
-        dataset, source: as in `embed`.
-        options: `fields`; the options of the command `fill-mask`, such as `top_k`; and
-            those of workers, as in `map_texts`.
-
-    Example:
-        >>> import ray
-        >>> dataset = ray.data.from_items([{"text": "床前明[MASK]光"}])
-        >>> tokens = distributed.fill_mask(dataset, "roformer-char", top_k=3)
-    """
-    return map_verb(FillMask, dataset, source, **options)
-
-
-def map_verb(
-    kind: type[Verb],
-    dataset: Any,
-    source: _Source,
-    *,
-    fields: str | Sequence[str] | None = None,
-    **options: Any,
-) -> Any:
-    """Answers the texts of a dataset by a verb; `options` are of it and of workers."""
-    workers = {name: options.pop(name) for name in _WORKERS if name in options}
-    verb = kind.of({"source": source, **options})
-    if fields is None:
-        fields = verb.fields or ("text",)
-    return map_texts(dataset, verb, fields, **workers)
+def function_named(name: str) -> Callable[..., Any] | None:
+    """The function of a registered verb, or None."""
+    kind = VERBS.get(name.replace("_", "-"))
+    return function_of(kind) if kind else None
 
 
 def map_texts(
@@ -231,7 +104,7 @@ def map_texts(
             workers take all logical CPUs of Ray, so that nothing is left to read with.
     """
     refuse(
-        isinstance(verb, WritingVerb) and verb.seed is not None and not number_field,
+        getattr(verb, "seed", None) is not None and not number_field,
         "a seed needs the numbers of the rows, or two batches would get the same texts",
         hint="name the column of the numbers with number_field=",
     )
@@ -243,7 +116,7 @@ def map_texts(
     check_integer("batch_rows", batch_rows, minimum=1)
     check_choice("on_bad_row", on_bad_row, ON_BAD_ROW)
     fields = (fields,) if isinstance(fields, str) else tuple(fields)
-    count = len(verb.fields)
+    count = len(verb.inputs.fields)
     refuse(
         not fields or (count and len(fields) != count),
         f"fields must name {count or 'at least 1'} of the columns, got {fields!r}",

@@ -26,7 +26,6 @@ from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import replacing
 from roformer_keras.tables.files import read_texts
 from roformer_keras.verbs.verb import Verb
-from roformer_keras.verbs.writing import WritingVerb
 
 # The column of the number of a row, on which the texts that are written depend.
 _NUMBER = "number"
@@ -105,9 +104,10 @@ def answer_files(
         verb, source=os.path.abspath(source) if os.path.exists(source) else source
     )
     # How many texts a row of a fine-tuned model has is known from its files alone.
-    fields = verb.fields or verb.load().fields
-    if isinstance(verb, WritingVerb) and verb.seed is None:
-        verb = dataclasses.replace(verb, seed=int.from_bytes(os.urandom(7), "big"))
+    fields = verb.inputs.fields or verb.fields(verb.load())
+    if "seed" in verb.option_names() and getattr(verb, "seed", None) is None:
+        seed = int.from_bytes(os.urandom(7), "big")
+        verb = dataclasses.replace(verb, seed=seed)  # type: ignore[call-arg]
     read = functools.partial(
         _rows_of, fields=fields, layout=dict(layout), on_bad_row=options.on_bad_row
     )

@@ -6,30 +6,28 @@ from typing import Any
 from roformer_keras.base.checks import check_choice
 from roformer_keras.base.errors import ConfigurationError, Hint
 from roformer_keras.base.extras import import_extra
+from roformer_keras.verbs.surfaces import Float32, Kind
 from roformer_keras.verbs.verb import Verb
 
 # The column that says why a row has no answer; null where it has one.
 ERROR = "error"
 ON_BAD_ROW = ("report", "error")
-_SAMPLE = "今天天气不错"
 
 
 class Answerer:
     """A loaded model that answers rows, and says why it cannot answer one."""
 
     def __init__(self, verb: Verb, fields: Sequence[str] = ()):
-        self._loaded = verb.load()
-        if self._loaded.has_choices:
+        self._verb, self._loaded = verb, verb.load()
+        if getattr(self._loaded.model, "has_choices", False):
             raise ConfigurationError(
                 f"{verb.name} on Ray answers rows of texts, and this task needs rows "
                 f"with choices: use roformer-keras {verb.name}"
             )
-        self.fields = tuple(fields) or self._loaded.fields
+        self.fields = tuple(fields) or verb.fields(self._loaded)
         # The types are also needed where no row has an answer.
-        sample: Mapping[str, Sequence] = {verb.column: ()}
-        if not verb.column:
-            sample = self._loaded.answer([(_SAMPLE,) * len(self.fields)], [0])
-        self.types = {name: _arrow_type(name, found) for name, found in sample.items()}
+        kinds = verb.columns(self._loaded)
+        self.types = {name: arrow_type(kind) for name, kind in kinds.items()}
 
     def check_columns(self, names: Sequence[str]) -> None:
         """Raises ConfigurationError unless there are the texts, and no answers yet."""
@@ -60,8 +58,8 @@ class Answerer:
         good = [at for at, reason in enumerate(reasons) if reason is None]
         answers: Mapping[str, Sequence] = {}
         if good:
-            answers = self._loaded.answer(
-                [rows[at] for at in good], [numbers[at] for at in good]
+            answers = self._verb.answer(
+                self._loaded, [rows[at] for at in good], [numbers[at] for at in good]
             )
         found: dict[str, list] = {}
         for name in self.types:
@@ -72,12 +70,7 @@ class Answerer:
 
     def _reason(self, row):
         try:
-            for text in row:
-                if not isinstance(text, str) or not text.strip():
-                    raise ConfigurationError(
-                        f"a text must be a str that is not empty, got {text!r:.60}"
-                    )
-            self._loaded.check(row)
+            self._verb.check(self._loaded, row)
         except ConfigurationError as error:
             return str(error)
         return None
@@ -149,38 +142,17 @@ class Worker:
         return numbers
 
 
-def _arrow_type(name, values):
-    """The Arrow type of a column of answers, of which some values are given."""
-    pyarrow = import_extra("pyarrow", "an Arrow table")
-    number, string, integer = pyarrow.float64(), pyarrow.string(), pyarrow.int64()
-    span = [("start", integer), ("end", integer), ("text", string), ("score", number)]
-    mask = [("token", string), ("token_id", integer), ("probability", number)]
-
-    def structs(fields):
-        return pyarrow.list_(pyarrow.struct(fields))
-
-    known = {
-        "similarity": number,
-        "score": number,
-        "label": string,
-        "labels": pyarrow.list_(string),
-        "answer": pyarrow.struct(span),
-        "spans": structs([("label", string), *span]),
-        "relations": structs(
-            [
-                ("subject", pyarrow.struct(span)),
-                ("predicate", string),
-                ("object", pyarrow.struct(span)),
-                ("score", number),
-            ]
-        ),
-        "outputs": structs([("text", string), ("score", number)]),
-        "masks": pyarrow.list_(structs(mask)),
-        "results": structs([("text", string), ("score", number), ("row", integer)]),
+def arrow_type(kind: Kind) -> Any:
+    """The type of Arrow of a type of answers."""
+    arrow = import_extra("pyarrow", "an Arrow table")
+    if isinstance(kind, list):
+        return arrow.list_(arrow_type(kind[0]))
+    if isinstance(kind, dict):
+        return arrow.struct([(name, arrow_type(of)) for name, of in kind.items()])
+    types = {
+        str: arrow.string(),
+        int: arrow.int64(),
+        float: arrow.float64(),
+        Float32: arrow.float32(),
     }
-    if name == "probabilities":
-        return pyarrow.struct([(label, number) for label in values[0]])
-    if name == "vector":
-        # Those of a fine-tuned task are lists of JSON.
-        return pyarrow.list_(number if len(values) else pyarrow.float32())
-    return known[name]
+    return types[kind]

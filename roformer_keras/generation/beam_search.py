@@ -16,9 +16,8 @@ from roformer_keras.generation.generation_config import (
     GeneratedText,
     GenerationConfig,
     Prompt,
-    RowState,
-    history_of,
 )
+from roformer_keras.generation.row_state import RowState, history_of
 
 
 def decode(

@@ -11,7 +11,8 @@ import numpy as np
 
 from roformer_keras.base.errors import CheckpointError, Hint
 from roformer_keras.base.processes import available_cores
-from roformer_keras.generation.generation_config import GenerationConfig, RowState
+from roformer_keras.generation.generation_config import GenerationConfig
+from roformer_keras.generation.row_state import RowState
 
 # Sums of the same weights in another order differ by less, in float64 and float32.
 _ROUNDING, _FLOAT32 = 1e-12, 1e-5

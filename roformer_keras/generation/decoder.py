@@ -22,11 +22,8 @@ from roformer_keras.generation.buckets import (
     round_up_to_bucket,
 )
 from roformer_keras.generation.choosing import check_finite, choose_next
-from roformer_keras.generation.generation_config import (
-    GenerationConfig,
-    Prompt,
-    RowState,
-)
+from roformer_keras.generation.generation_config import GenerationConfig, Prompt
+from roformer_keras.generation.row_state import RowState
 from roformer_keras.generation.sampling import choose, log_probabilities
 
 # Sizes that programs are compiled for: tokens of prompts, stop ids.

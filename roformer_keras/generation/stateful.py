@@ -18,7 +18,8 @@ from roformer_keras.base.types import TensorLike
 from roformer_keras.engines.programs import Program
 from roformer_keras.generation.buckets import ROWS, padded_origins, round_up_to_bucket
 from roformer_keras.generation.choosing import check_finite, choose_next
-from roformer_keras.generation.generation_config import Prompt, RowState
+from roformer_keras.generation.generation_config import Prompt
+from roformer_keras.generation.row_state import RowState
 
 # Added to the score of a key that is hidden.
 _HIDDEN = -1e9

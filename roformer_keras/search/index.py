@@ -137,17 +137,7 @@ class VectorIndex:
         if not len(queries):
             return []
         queries = [text for (text,) in as_texts(queries, (1,))]
-        return self._hits(self.nearest(self._encode(queries), top_k))
-
-    def _hits(self, neighbours):
-        """The texts of neighbours, a list for each query."""
-        return [
-            [
-                Hit(int(number), self.texts[number], float(score))
-                for number, score in zip(*row, strict=True)
-            ]
-            for row in zip(*neighbours, strict=True)
-        ]
+        return hits_of(self.texts, self.nearest(self._encode(queries), top_k))
 
     def nearest(self, vectors: Any, top_k: int = 10) -> Neighbours:
         """The rows of the index that are nearest to vectors.
@@ -161,6 +151,17 @@ class VectorIndex:
         """
         check_integer("top_k", top_k, minimum=1)
         return nearest_of_unit(unit_vectors("vectors", vectors), self.vectors, top_k)
+
+
+def hits_of(texts: Sequence[str], neighbours: Neighbours) -> list[list[Hit]]:
+    """The texts of neighbours, a list for each query."""
+    return [
+        [
+            Hit(int(number), texts[number], float(score))
+            for number, score in zip(*row, strict=True)
+        ]
+        for row in zip(*neighbours, strict=True)
+    ]
 
 
 def build_index(

@@ -7,20 +7,11 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Collection,
-    Coroutine,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from importlib import resources
 from typing import Any
 
 import fastapi
-import numpy as np
-import pydantic
 from fastapi.responses import Response, StreamingResponse
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -28,26 +19,14 @@ from starlette.exceptions import HTTPException
 from roformer_keras.base.errors import RoFormerError
 from roformer_keras.base.extras import installed_version
 from roformer_keras.base.other_names import explain_withdrawn
-from roformer_keras.search.cosines import unit_rows
-from roformer_keras.server import openai
 from roformer_keras.server.errors import JSONAnswer, Refusal
 from roformer_keras.server.metrics import Metrics
 from roformer_keras.server.models import ServedModel
+from roformer_keras.server.openai import STYLES, models_answer
 from roformer_keras.server.options import ServerOptions
 from roformer_keras.server.protection import Guard
 from roformer_keras.server.queue import Kind, ModelQueue
-from roformer_keras.server.requests import (
-    NO_OBJECT,
-    ROUTES,
-    Route,
-    explain_invalid,
-    request_model,
-)
-from roformer_keras.verbs.embed import Embed
-from roformer_keras.verbs.predict import Predict
-from roformer_keras.verbs.search import Rerank
-from roformer_keras.verbs.verb import Verb
-from roformer_keras.verbs.writing import Generate, Paraphrase
+from roformer_keras.server.requests import Style
 
 _LOGGER = logging.getLogger(__name__)
 # Characters of a request that are tokenized in the event loop, where others wait for
@@ -96,7 +75,7 @@ def create_app(
         redoc_url=None,
     )
     routes.add(app)
-    return routes.metrics_of(Guard(app, options, api_key, hosts))
+    return routes.recorder.middleware(Guard(app, options, api_key, hosts))
 
 
 class _Routes:
@@ -105,7 +84,7 @@ class _Routes:
     def __init__(self, model, options):
         self._model, self._options = model, options
         self.names = options.model_name or (model.name,)
-        self._metrics = Metrics(self.names[0])
+        self.recorder = Metrics(self.names[0])
         self._started = time.time()
         self._queue: Any = None
         self._paths: list[str] = []
@@ -117,39 +96,31 @@ class _Routes:
             self._options.max_batch,
             self._options.turn_tokens,
             self._options.batch_wait / 1000,
-            self._metrics.observe_batch,
-            self._metrics.observe_step,
+            self.recorder.observe_batch,
+            self.recorder.observe_step,
         )
-        self._metrics.watch(lambda: self._queue.waiting)
+        self.recorder.watch(lambda: self._queue.waiting)
         yield
         await self._queue.close()
 
-    def metrics_of(self, app):
-        """An application whose requests are counted."""
-        return self._metrics.middleware(app)
-
     def add(self, app):
         model = self._model
-        app.add_exception_handler(Refusal, _answer_refusal)
-        app.add_exception_handler(RoFormerError, _answer_refusal)
+        for kind in (Refusal, RoFormerError, Exception):
+            app.add_exception_handler(kind, _answer_error)
         app.add_exception_handler(HTTPException, self._answer_http)
-        app.add_exception_handler(Exception, _answer_fault)
         # They come first, since the router tries one after another.
-        for kind, route in ROUTES.items():
-            if kind.name in model.verbs:
-                self._add_verb(app, kind, route)
+        for verb in model.verbs.values():
+            self._add_verb(app, STYLES[verb.route.style](verb, model, self.names[0]))
         app.get("/health")(self.health)
         app.get("/metrics")(self.metrics)
         app.get("/v1/models")(self.models)
         app.get("/v1/models/{name:path}")(self.one_model)
-        files = resources.files("roformer_keras.server") / "page"
         for path, name, kind in (
             ("/", "page.html", "text/html"),
             ("/page.css", "page.css", "text/css"),
             ("/page.js", "page.js", "text/javascript"),
         ):
-            content = (files / name).read_text(encoding="utf-8")
-            app.get(path, include_in_schema=False)(_sender(content, kind))
+            app.get(path, include_in_schema=False)(_sender(name, kind))
 
     # === State ===
 
@@ -160,14 +131,13 @@ class _Routes:
 
     async def metrics(self) -> Response:
         """Numbers for Prometheus."""
-        return Response(*self._metrics.text())
+        return Response(*self.recorder.text())
 
     async def models(self) -> dict:
         """The model's name, and what it can answer."""
-        answer = openai.models_answer(self.names, self._started)
-        for entry in answer["data"]:
-            entry["abilities"] = self._model.abilities
-        return answer
+        verbs = self._model.verbs.values()
+        abilities = [verb.route.ability or verb.name for verb in verbs]
+        return models_answer(self.names, self._started, abilities)
 
     async def one_model(self, name: str) -> dict:
         """Entry of one model in `/v1/models`."""
@@ -176,155 +146,68 @@ class _Routes:
 
     # === Answers ===
 
-    def _add_verb(self, app, kind: type[Verb], route: Route) -> None:
-        """Adds the route of a verb, which FastAPI describes and pydantic reads."""
-        handlers = {
-            Embed: self.embeddings,
-            Generate: self.completions,
-            Rerank: self.ranking,
-        }
-        handler: Callable = handlers.get(kind, self.answers)
-        model = request_model(kind, route)
+    def _add_verb(self, app, style: Style) -> None:
+        """Adds the routes of a verb, which FastAPI describes and pydantic reads."""
+        route = style.route
 
         async def answer(scope, receive, send):
             # `Guard` gives the whole body at once.
             content = (await receive())["body"]
-            request = _read(model, Headers(scope=scope), content)
-            response = await handler(kind, route, request, receive)
+            kind = Headers(scope=scope).get("content-type", "")
+            response = await self._respond(style, style.read(kind, content), receive)
             await response(scope, receive, send)
 
         def described(body):
             """Is not called: it has the name, the text and the body of the route."""
 
         described.__name__ = route.path.rpartition("/")[2].replace("-", "_")
-        described.__doc__ = (inspect.getdoc(kind) or "").partition("\n")[0]
-        described.__annotations__["body"] = model
+        described.__doc__ = (inspect.getdoc(style.verb) or "").partition("\n")[0]
+        described.__annotations__["body"] = style.body
+        content = {"application/json": {"schema": style.response_schema}}
         for path in (route.path, *route.others):
             self._paths.append(path)
-            app.post(path)(described)
+            app.post(path, responses={200: {"content": content}})(described)
             app.router.routes[-1].app = answer
 
-    async def embeddings(self, kind, route, body, receive) -> Response:
-        """Vectors of texts, as in OpenAI's API."""
-        self._check_model(body.model)
-        texts, dim = self._texts(body.input), self._model.dim
-        if body.dimensions is not None and not 1 <= body.dimensions <= dim:
-            raise Refusal(400, f"dimensions must be from 1 to {dim}")
-        options = route.options(body, kind)
-        read = self._model.reader(self._model.verb(kind.name, **options))
-        counts = await _tokenized(read, [(text,) for text in texts])
-        vectors_of = functools.partial(self._model.vectors, **options)
-        queued = Kind((kind.name, *options.items()), vectors_of)
-        vectors = await self._answer(receive, texts, queued, counts)
-        if body.dimensions not in (None, dim):
-            # As OpenAI does: the first ones, of length 1 again.
-            vectors = list(unit_rows(np.stack(vectors)[:, : body.dimensions]))
-        answer = openai.embeddings_answer(
-            vectors, sum(counts), self.names[0], body.encoding_format
-        )
-        return JSONAnswer(answer)
-
-    async def completions(self, kind, route, body, receive) -> Response:
-        """Continuations of prompts, as in OpenAI's API."""
-        self._check_model(body.model)
-        prompts = self._texts(body.prompt)
-        options, rows = body.options() | route.options(body, kind), body.n or 1
-        new = options["max_new_tokens"]
-        self._check_tokens(new, rows)
-        self._check_count(len(prompts) * rows)
-        ids = await _tokenized(self._model.prompt_ids, prompts)
-        tokens = sum(map(len, ids))
-        # Options that are refused end the request before it waits.
-        self._model.verb(kind.name, **options)
-        self._model.ends_text(0, options)
-        if body.stream:
-            if len(prompts) > 1:
-                raise Refusal(400, "one prompt can be streamed, got several")
+    async def _respond(self, style: Style, body, receive) -> Response:
+        """The response to a request of any verb."""
+        self._check_model(getattr(body, "model", None))
+        rows = style.rows(body)
+        self._check_texts(rows, style.route.may_be_empty)
+        verb = self._model.verb(style.verb.name, style.options(body))
+        self._check_cost(verb.cost, len(rows))
+        count = functools.partial(self._model.count_tokens, verb, rows)
+        is_short = sum(len(text) for row in rows for text in row) <= _MOST_IN_LOOP
+        counts = count() if is_short else await asyncio.to_thread(count)
+        events = style.events(verb, body, rows[0], sum(counts))
+        if events is not None:
             self._queue.check_room(1)
-            events = self._events(prompts[0], options, tokens, body.wants_usage)
+            events = self._events(events)
             return StreamingResponse(events, media_type="text/event-stream")
+        answer = functools.partial(style.answer, verb)
+        answering = self._answer(answer, verb, rows, counts)
+        answers = await _unless_gone(receive, answering, self._options.timeout)
+        return JSONAnswer(style.response(body, rows, answers, sum(counts)))
 
-        def write(prompts, on_step):
-            return self._model.write(prompts, on_step=on_step, **options)
+    async def _answer(self, answer, verb, rows, counts) -> Sequence:
+        """The answers of a verb to the rows of a request, by the queue."""
+        cost = verb.cost
+        written = cost.texts * cost.tokens
+        if cost.together == "request":
 
-        if body.seed is None:
-            queued = Kind(("write", *options.items()), write, rows, new * rows)
-            counts = list(map(len, ids))
-            written = await self._answer(receive, ids, queued, counts)
-        else:
-            # With a seed, a text depends on its place in the list.
-            self._check_tokens(new, rows * len(ids))
-            queued = Kind(
-                object(),
-                lambda lists, on_step: [write(lists[0], on_step)],
-                written=new * rows * len(ids),
-            )
-            (written,) = await self._answer(receive, [ids], queued)
-        answer = openai.completion_answer(written, tokens, self.names[0])
-        return JSONAnswer(answer)
+            def answer_request(requests, *steps):
+                return [answer(requests[0], *steps)]
 
-    async def answers(self, kind, route, body, receive) -> Response:
-        """The answers of any other verb."""
-        rows = route.rows(body)
-        self._check_count(len(rows))
-        for number, row in enumerate(rows):
-            self._texts(row, may_be_empty=kind is Predict)
-            if len(row) != len(rows[0]):
-                raise Refusal(
-                    400,
-                    "rows of a request must have as many texts as the first, "
-                    f"{len(rows[0])}; row {number} has {len(row)}",
-                )
-        options = route.options(body, kind)
-        answers, _ = await self._answer_rows(receive, kind, options, rows)
-        return JSONAnswer({route.answers: list(map(_shown, answers))})
+            # All rows are one text of the queue.
+            kind = Kind(None, answer_request, 1, written * len(rows), is_apart=True)
+            return (await self._queue.answer([rows], kind))[0]
+        is_alone = cost.together == "row"
+        taken = self._options.max_batch if is_alone else cost.texts
+        kind = Kind((verb, len(rows[0])), answer, taken, written, is_alone)
+        return await self._queue.answer(rows, kind, counts)
 
-    async def ranking(self, kind, route, body, receive) -> Response:
-        """Scores of texts for a query, as in the API of Cohere and of Jina."""
-        self._check_model(body.model)
-        texts, (query,) = self._texts(body.texts), self._texts(body.query)
-        rows, options = [(query, text) for text in texts], route.options(body, kind)
-        answers, tokens = await self._answer_rows(receive, kind, options, rows)
-        scores = [one["score"] for one in answers]
-        return JSONAnswer(
-            openai.ranking_answer(texts, scores, body, tokens, self.names[0])
-        )
-
-    # === What they share ===
-
-    async def _answer_rows(self, receive, kind, options, rows):
-        """The answers of a verb to rows, and how many tokens these have."""
-        verb = self._model.verb(kind.name, **options)
-        if isinstance(verb, Paraphrase):
-            self._check_tokens(verb.max_new_tokens, verb.n)
-        counts = await _tokenized(self._model.reader(verb), rows)
-        answer = functools.partial(self._model.answer, verb)
-        queued = Kind((kind.name, len(rows[0]), *options.items()), answer)
-        if isinstance(verb, Paraphrase):
-            assert verb.max_new_tokens is not None
-            # Each alone: of so many rows a batch of several is hardly faster.
-            queued = Kind(
-                object(),
-                lambda rows, on_step: answer(rows, on_step=on_step),
-                self._options.max_batch,
-                verb.max_new_tokens * verb.n,
-            )
-        answers = await self._answer(receive, rows, queued, counts)
-        return answers, sum(counts)
-
-    async def _answer(self, receive, texts, kind, tokens=()):
-        """Answers of the model, unless it takes too long or the client has gone."""
-        answer = self._queue.answer(texts, kind, tokens)
-        return await _unless_gone(receive, answer, self._options.timeout)
-
-    async def _events(self, prompt, options, tokens, usage) -> AsyncIterator[str]:
-        ids: list[int] = []
-        events = openai.CompletionEvents(self.names[0])
-
-        def start():
-            return self._model.stream(prompt, on_token=ids.append, **options)
-
-        pieces = self._queue.stream(start)
+    async def _events(self, events) -> AsyncIterator[str]:
+        pieces = self._queue.stream(events.start)
         end = asyncio.get_running_loop().time() + self._options.timeout
         try:
             while True:
@@ -337,21 +220,17 @@ class _Routes:
                     yield events.piece(piece)
         except TimeoutError:
             yield events.error(_late(self._options.timeout))
-            return
         except Refusal as refusal:
             yield events.error(refusal)
-            return
         except Exception:
             _LOGGER.exception("a stream has failed")
             yield events.error(_FAULT)
-            return
+        else:
+            yield events.end()
         finally:
             await pieces.aclose()
-        is_ended = bool(ids) and self._model.ends_text(ids[-1], options)
-        yield events.piece("", "stop" if is_ended else "length")
-        if usage:
-            yield events.usage(tokens, len(ids))
-        yield events.end()
+
+    # === What they share ===
 
     async def _answer_http(self, request, error: HTTPException):
         text = {
@@ -360,105 +239,65 @@ class _Routes:
             f"{', '.join(sorted(self._paths))}; see /openapi.json",
             405: "this route does not take this method: see /openapi.json",
         }.get(error.status_code, str(error.detail))
-        return await _answer_refusal(
-            request, Refusal(error.status_code, text, error.headers)
-        )
+        refusal = Refusal(error.status_code, text, error.headers)
+        return await _answer_error(request, refusal)
 
     def _check_model(self, name):
         if name is not None and name not in self.names:
             names = " or ".join(map(repr, self.names))
             raise Refusal(404, f"this server has the model {names}, not {name!r:.80}")
 
-    def _texts(
-        self, texts: str | Sequence[str], may_be_empty: bool = False
-    ) -> list[str]:
-        texts = [texts] if isinstance(texts, str) else list(texts)
-        self._check_count(len(texts))
-        limit = self._options.max_characters
-        for text in texts:
-            if not (may_be_empty or text.strip()):
-                raise Refusal(400, "a text must not be empty")
-            if len(text) > limit:
+    def _check_texts(self, rows, may_be_empty):
+        self._check_count(len(rows))
+        limit, count = self._options.max_characters, len(rows[0])
+        for number, row in enumerate(rows):
+            if len(row) != count:
                 raise Refusal(
-                    400, f"a text may have at most {limit} characters, got {len(text)}"
+                    400,
+                    f"rows of a request must have as many texts as the first, {count}; "
+                    f"row {number} has {len(row)}",
                 )
-        return texts
+            if not (may_be_empty or all(map(str.strip, row))):
+                raise Refusal(400, "a text must not be empty")
+            if (length := max(map(len, row), default=0)) > limit:
+                raise Refusal(
+                    400, f"a text may have at most {limit} characters, got {length}"
+                )
 
     def _check_count(self, count):
         limit = min(self._options.max_texts, self._options.queue_size)
         if not 0 < count <= limit:
             raise Refusal(400, f"a request must have 1 to {limit} texts, got {count}")
 
-    def _check_tokens(self, count, rows):
+    def _check_cost(self, cost, count):
         limit = self._options.max_tokens
-        if count > limit:
-            raise Refusal(400, f"max_tokens may be at most {limit}, got {count}")
+        if cost.tokens > limit:
+            raise Refusal(400, f"max_tokens may be at most {limit}, got {cost.tokens}")
         limit = max(limit, self._options.max_written)
-        if count * rows > limit:
+        texts = cost.texts * (count if cost.together == "request" else 1)
+        if cost.tokens * texts > limit:
             raise Refusal(
                 400,
-                f"at most {limit} tokens can be written together, got {rows} texts of "
-                f"{count}: lower n or max_tokens, or send fewer prompts",
+                f"at most {limit} tokens can be written together, got {texts} texts of "
+                f"{cost.tokens}: lower n or max_tokens, or send fewer prompts",
             )
-
-
-def _read(model: type[pydantic.BaseModel], headers: Mapping[str, str], content: bytes):
-    """A request. Raises Refusal if it breaks a rule of its model."""
-    if headers.get("content-type", "").partition(";")[0] != JSONAnswer.media_type:
-        raise Refusal(422, NO_OBJECT)
-    try:
-        return model.model_validate_json(content)
-    except pydantic.ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False)
-        raise Refusal(422, explain_invalid(errors, model.model_fields)) from None
-
-
-def _shown(answer: Mapping[str, Any]) -> Any:
-    """The answer of a verb as clients get it: that of one column alone."""
-    if "outputs" in answer:
-        outputs = answer["outputs"]
-        return [{"text": one["text"], "similarity": one["score"]} for one in outputs]
-    alone = ("similarity", "masks", "results")
-    return next((answer[name] for name in alone if name in answer), answer)
-
-
-async def _tokenized(function, rows) -> list:
-    """Result of a function that tokenizes, for each text or row of texts."""
-
-    def results():
-        return [function(row) for row in rows]
-
-    if sum(len("".join(row)) for row in rows) <= _MOST_IN_LOOP:
-        return results()
-    return await asyncio.to_thread(results)
+        self._check_count(count if cost.together == "row" else count * cost.texts)
 
 
 async def _unless_gone(receive: Callable, answer: Coroutine, seconds: float) -> Any:
     """Result of a coroutine; ends it if the client leaves or the time is over."""
-    task, is_waiting, has_left = asyncio.current_task(), True, False
-    assert task is not None
-
-    def end(gone):
-        nonlocal has_left
-        if is_waiting:
-            has_left = True
-            task.cancel()
-
-    gone = asyncio.ensure_future(receive())
-    gone.add_done_callback(end)
+    answering, gone = asyncio.ensure_future(answer), asyncio.ensure_future(receive())
     try:
-        async with asyncio.timeout(seconds) as limit:
-            return await answer
-    except TimeoutError:
-        if limit.expired():
-            raise _late(seconds) from None
-        raise
-    except asyncio.CancelledError:
-        if has_left and not task.uncancel():
-            raise Refusal(499, "the client has closed the connection") from None
-        raise
+        await asyncio.wait(
+            (answering, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        if answering.done():
+            return answering.result()
+        if gone.done():
+            raise Refusal(499, "the client has closed the connection")
+        raise _late(seconds)
     finally:
-        is_waiting = False
+        answering.cancel()
         gone.cancel()
 
 
@@ -466,7 +305,10 @@ def _late(seconds):
     return Refusal(504, f"the answer took more than {seconds:g} seconds")
 
 
-def _sender(content, kind):
+def _sender(name, kind):
+    content = (
+        resources.files("roformer_keras.server").joinpath("page", name).read_bytes()
+    )
     # The page has no scripts but its own, and sends nothing elsewhere.
     headers = {
         "Content-Security-Policy": (
@@ -484,12 +326,10 @@ def _sender(content, kind):
 # === Errors ===
 
 
-async def _answer_refusal(request, error: Refusal | RoFormerError):
+async def _answer_error(request, error: Exception):
     if isinstance(error, RoFormerError):
         text = error.message if error.hint is None else f"{error.message}: {error.hint}"
         error = Refusal(400, text)
+    elif not isinstance(error, Refusal):
+        error = _FAULT
     return JSONAnswer(error.content, error.status, error.headers)
-
-
-async def _answer_fault(request, error: Exception):
-    return JSONAnswer(_FAULT.content, _FAULT.status)

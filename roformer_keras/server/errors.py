@@ -24,7 +24,7 @@ class JSONAnswer(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        return pydantic_core.to_json(content)
+        return pydantic_core.to_json(content, fallback=lambda array: array.tolist())
 
 
 class Refusal(Exception):

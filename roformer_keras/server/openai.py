@@ -1,4 +1,4 @@
-"""Requests and answers in the formats of OpenAI, and of Cohere and Jina."""
+"""Requests and responses in the formats of OpenAI, and of Cohere and Jina."""
 
 import base64
 import json
@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from roformer_keras.generation.generate import stream_steps
+from roformer_keras.generation.prompts import as_ids, stop_ids_of
+from roformer_keras.search.cosines import unit_rows
 from roformer_keras.server.errors import Refusal
-from roformer_keras.server.models import Written
 from roformer_keras.server.options import MOST_TEXTS
+from roformer_keras.server.requests import Request, Style
 
 
 def _check_texts(value: Any) -> Any:
@@ -37,12 +40,6 @@ _Texts = Annotated[
     str | Annotated[list[str], Field(max_length=MOST_TEXTS)],
     BeforeValidator(_check_texts),
 ]
-
-
-class Request(BaseModel):
-    """The body of a request, or an object in it; unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class StreamOptions(Request):
@@ -76,11 +73,6 @@ class Ranking(Request):
     top_n: int | None = Field(None, ge=1)
     return_documents: bool | None = None
 
-    @property
-    def texts(self) -> list[str]:
-        """The texts of the documents."""
-        return [one if isinstance(one, str) else one.text for one in self.documents]
-
 
 class Completions(Request):
     """A request of `/v1/completions`."""
@@ -106,23 +98,21 @@ class Completions(Request):
     frequency_penalty: Literal[0] | None = None
     presence_penalty: Literal[0] | None = None
 
-    @property
-    def wants_usage(self) -> bool:
-        """True if the numbers of tokens stand at the end of a stream."""
-        return bool(self.stream_options and self.stream_options.include_usage)
-
     def options(self) -> dict[str, Any]:
         """The options of `generate`."""
-        options: dict[str, Any] = {"max_new_tokens": self.max_tokens or 16}
+        new_tokens = self.max_tokens or 16
+        options: dict[str, Any] = {"max_new_tokens": new_tokens, "top_k": self.top_k}
         is_greedy, n = self.temperature == 0, self.n or 1
         if self.stream_options and not self.stream:
             raise Refusal(400, "stream_options needs stream=true")
+        if self.stream and not isinstance(self.prompt, str) and len(self.prompt) > 1:
+            raise Refusal(400, "one prompt can be streamed, got several")
         if is_greedy:
             # OpenAI takes the likeliest token at a temperature of 0. Its clients send
             # top_p all the same, and not top_k.
-            options |= {"method": "greedy", "top_k": self.top_k}
+            options["method"] = "greedy"
         else:
-            options |= {"temperature": self.temperature or 1.0, "top_k": self.top_k}
+            options["temperature"] = self.temperature or 1.0
             options["top_p"] = self.top_p or 1.0
         if n > 1:
             if self.stream or is_greedy:
@@ -136,93 +126,140 @@ class Completions(Request):
         return options
 
 
-def embeddings_answer(
-    vectors: Sequence[np.ndarray], tokens: int, model: str, encoding: str | None
-) -> dict:
-    """The answer of `/v1/embeddings`; base64 is of little-endian float32."""
+class EmbeddingStyle(Style):
+    """Vectors of texts, as in OpenAI's API."""
 
-    def shown(vector):
-        if encoding != "base64":
-            return vector.tolist()
-        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    base = Embeddings
 
-    return {
-        "object": "list",
-        "data": [
-            {"object": "embedding", "index": index, "embedding": shown(vector)}
-            for index, vector in enumerate(vectors)
-        ],
-        "model": model,
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-    }
+    def options(self, body):
+        if body.dimensions is not None and not 1 <= body.dimensions <= self.model.dim:
+            raise Refusal(400, f"dimensions must be from 1 to {self.model.dim}")
+        return super().options(body)
+
+    def response(self, body, rows, answers, tokens):
+        if body.dimensions not in (None, self.model.dim):
+            # As OpenAI does: the first ones, of length 1 again.
+            answers = unit_rows(np.stack(answers)[:, : body.dimensions])
+
+        def shown(vector):
+            if body.encoding_format != "base64":
+                return vector.tolist()
+            return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+        return {
+            "object": "list",
+            "data": [
+                {"object": "embedding", "index": index, "embedding": shown(vector)}
+                for index, vector in enumerate(answers)
+            ],
+            "model": self.model_name,
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        }
 
 
-def completion_answer(
-    written: Sequence[Sequence[Written]], prompt_tokens: int, model: str
-) -> dict:
-    """The answer of `/v1/completions`, of the texts of each prompt."""
-    texts = [one for found in written for one in found]
-    new = sum(one.tokens for one in texts)
-    return {
-        **_head(model),
-        "choices": [
-            _choice(index, one.text, "stop" if one.is_ended else "length")
-            for index, one in enumerate(texts)
-        ],
-        "usage": _usage(prompt_tokens, new),
-    }
+class RankingStyle(Style):
+    """Scores of texts for a query, as in the API of Cohere and of Jina."""
+
+    base = Ranking
+
+    def rows(self, body):
+        texts = (one if isinstance(one, str) else one.text for one in body.documents)
+        return [(body.query, text) for text in texts]
+
+    def response(self, body, rows, answers, tokens):
+        results = []
+        for number in np.argsort(-np.asarray(answers), kind="stable")[: body.top_n]:
+            score = float(answers[number])
+            result: dict = {"index": int(number), "relevance_score": score}
+            if body.return_documents:
+                result["document"] = {"text": rows[number][1]}
+            results.append(result)
+        usage = {"total_tokens": tokens}
+        return {"model": self.model_name, "results": results, "usage": usage}
+
+
+class CompletionStyle(Style):
+    """Continuations of prompts, as in OpenAI's API."""
+
+    base = Completions
+
+    def options(self, body):
+        return body.options() | super().options(body)
+
+    def answer(self, verb, rows, on_step=None):
+        model, tokenizer = self.model.loaded.model, self.model.loaded.tokenizer
+        stops = stop_ids_of(model, verb.stop_tokens)
+        arguments = {**verb.arguments(), "return_scores": False}
+        prompts = [as_ids(model, text) for (text,) in rows]
+
+        def written(ids):
+            """A text, its number of tokens, and why it ended."""
+            shown = ids[:-1] if ids[-1] in stops else ids
+            return tokenizer.decode(shown), len(ids), _reason(ids, stops)
+
+        texts = model.generate(prompts, **arguments, on_step=on_step, verbose=0)
+        return [list(map(written, copies)) for copies in texts]
+
+    def events(self, verb, body, row, tokens):
+        return CompletionEvents(self, verb, body, row, tokens) if body.stream else None
+
+    def response(self, body, rows, answers, tokens):
+        texts = [text for copies in answers for text in copies]
+        return {
+            **_head(self.model_name),
+            "choices": [
+                _choice(index, text, reason)
+                for index, (text, _, reason) in enumerate(texts)
+            ],
+            "usage": _usage(tokens, sum(count for _, count, _ in texts)),
+        }
 
 
 class CompletionEvents:
     """The lines of a stream of `/v1/completions`."""
 
-    def __init__(self, model: str):
-        self._head = _head(model)
+    def __init__(self, style, verb, body, row, tokens):
+        self._model, self._verb, self._row = style.model.loaded.model, verb, row
+        self._options, self._tokens = body.stream_options, tokens
+        self._head = _head(style.model_name)
+        self._ids: list[int] = []
+
+    def start(self):
+        """Pieces of a text, one for each token; "" where it shows nothing yet."""
+        arguments = {**self._verb.stream_arguments(), "on_token": self._ids.append}
+        return stream_steps(self._model, self._row[0], **arguments, shows_stop=False)
 
     def piece(self, text: str, reason: str | None = None) -> str:
         """A piece of the text, or with a reason its end."""
-        event = {**self._head, "choices": [_choice(0, text, reason)]}
-        return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
+        return _event({**self._head, "choices": [_choice(0, text, reason)]})
 
-    def usage(self, prompt_tokens: int, new_tokens: int) -> str:
-        """The numbers of tokens."""
-        usage = _usage(prompt_tokens, new_tokens)
-        return f"data: {json.dumps({**self._head, 'choices': [], 'usage': usage})}\n\n"
-
-    @staticmethod
-    def error(refusal: Refusal) -> str:
+    def error(self, refusal: Refusal) -> str:
         """An error, after which nothing comes."""
-        return f"data: {json.dumps(refusal.content, ensure_ascii=False)}\n\n"
+        return _event(refusal.content)
 
-    @staticmethod
-    def end() -> str:
-        return "data: [DONE]\n\n"
-
-
-def ranking_answer(
-    texts: Sequence[str], scores: Sequence[float], body: Ranking, tokens: int, name: str
-) -> dict:
-    """The answer to a `Ranking`, the best text first."""
-    results = []
-    for number in np.argsort(-np.asarray(scores), kind="stable")[: body.top_n]:
-        result: dict = {"index": int(number), "relevance_score": float(scores[number])}
-        if body.return_documents:
-            result["document"] = {"text": texts[number]}
-        results.append(result)
-    return {"model": name, "results": results, "usage": {"total_tokens": tokens}}
+    def end(self) -> str:
+        """The reason of the end, and the numbers of tokens if the client wants them."""
+        stops = stop_ids_of(self._model, self._verb.stop_tokens)
+        end = self.piece("", _reason(self._ids, stops))
+        if self._options and self._options.include_usage:
+            usage = _usage(self._tokens, len(self._ids))
+            end += _event({**self._head, "choices": [], "usage": usage})
+        return f"{end}data: [DONE]\n\n"
 
 
-def models_answer(names: Sequence[str], started: float) -> dict:
+# The names that `Route.style` has.
+STYLES: dict[str, type[Style]] = {
+    "": Style,
+    "embeddings": EmbeddingStyle,
+    "completions": CompletionStyle,
+    "ranking": RankingStyle,
+}
+
+
+def models_answer(names: Sequence[str], started: float, abilities: list[str]) -> dict:
     """The answer of `/v1/models`."""
-    models = [
-        {
-            "id": name,
-            "object": "model",
-            "created": int(started),
-            "owned_by": "roformer-keras",
-        }
-        for name in names
-    ]
+    head = {"object": "model", "created": int(started), "owned_by": "roformer-keras"}
+    models = [{"id": name, **head, "abilities": abilities} for name in names]
     return {"object": "list", "data": models}
 
 
@@ -233,6 +270,14 @@ def _head(model):
         "created": int(time.time()),
         "model": model,
     }
+
+
+def _event(content):
+    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
+
+
+def _reason(ids, stops):
+    return "stop" if ids and ids[-1] in stops else "length"
 
 
 def _usage(prompt_tokens, new_tokens):

@@ -19,6 +19,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,6 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from roformer_keras.server.errors import Refusal
-from roformer_keras.server.turns import Turns
 
 # Texts that are streamed by turns; further ones wait. Each has its keys and values in
 # memory until its end.
@@ -42,12 +42,22 @@ FEW_FOR, FEW = 1.0, 8
 
 
 class Kind(NamedTuple):
-    """Work to do for a text."""
+    """Work to do for a text.
+
+    Attributes:
+        key: texts of equal keys are computed together.
+        answer: function from texts to their answers; if tokens are written, also from a
+            function to call between the steps.
+        rows: that a text takes of a batch.
+        written: new tokens for a text.
+        is_apart: bool. True if texts of different requests are not computed together.
+    """
 
     key: Any
     answer: Callable[..., Sequence]
     rows: int = 1
     written: int = 0
+    is_apart: bool = False
 
 
 class Abandoned(Exception):
@@ -111,6 +121,8 @@ class ModelQueue:
         """The answers to texts, which are computed with others of the same kind."""
         loop, arrived = asyncio.get_running_loop(), time.monotonic()
         request = _Request()
+        if kind.is_apart:
+            kind = kind._replace(key=request)
         with self._room(len(texts)):
             entries = [
                 _Entry(kind, text, count, loop.create_future(), arrived, request)
@@ -313,6 +325,47 @@ class ModelQueue:
         self._turns.give_way()
         if all(entry.found.done() for entry in batch):
             raise Abandoned
+
+
+class Turns:
+    """Lets one thread at a time compute; the others wait in the order they came."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: collections.deque[threading.Event] = collections.deque()
+        self._is_taken = False
+
+    @contextlib.contextmanager
+    def turn(self, is_first: bool = False) -> Iterator[None]:
+        """Waits for the turn of this thread, and ends it."""
+        self._begin(is_first)
+        try:
+            yield
+        finally:
+            self._end()
+
+    def give_way(self) -> None:
+        """Lets all that wait have their turn before this thread goes on."""
+        self._end()
+        self._begin(False)
+
+    def _begin(self, is_first):
+        with self._lock:
+            if not self._is_taken:
+                self._is_taken = True
+                return
+            mine = threading.Event()
+            add = self._waiting.appendleft if is_first else self._waiting.append
+            add(mine)
+        mine.wait()
+
+    def _end(self):
+        with self._lock:
+            if self._waiting:
+                # It is passed on, so that nobody takes it in between.
+                self._waiting.popleft().set()
+            else:
+                self._is_taken = False
 
 
 def _answered(batch, *steps):

@@ -1,23 +1,20 @@
-"""Requests: pydantic models made from the options of verbs."""
+"""Requests of a verb: a pydantic model made from its options, rows and responses."""
 
 import dataclasses
 import difflib
 import re
 import typing
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from roformer_keras.server import openai
+from roformer_keras.server.errors import JSONAnswer, Refusal
+from roformer_keras.server.models import ServedModel
 from roformer_keras.server.options import MOST_TEXTS
-from roformer_keras.verbs.embed import Embed, Similarity
-from roformer_keras.verbs.fill_mask import FillMask
-from roformer_keras.verbs.predict import Predict
-from roformer_keras.verbs.search import Rerank, Search
-from roformer_keras.verbs.verb import Row, Verb
-from roformer_keras.verbs.writing import Generate, Paraphrase
+from roformer_keras.verbs.surfaces import Kind, OnStep, Texts
+from roformer_keras.verbs.verb import Verb
 
 # Bounds of a field of settings, and pydantic's names of them.
 _BOUNDS = {"minimum": "ge", "maximum": "le", "above": "gt", "below": "lt"}
@@ -28,159 +25,124 @@ NO_OBJECT = (
 # Words of pydantic, and those of JSON.
 _WORDS = (
     ("^Field required$", "must be given"),
-    (r"a valid (list|tuple)\b", "a list"),
-    (r"a valid string\b", "a text"),
+    ("a valid array", "a list"),
+    ("a valid string", "a text"),
     (r"a valid (\w+), unable .*", r"a \1"),
     ("^Input should be a (?=integer)", "must be an "),
     ("^Input should be", "must be"),
 )
-_SOURCE = ("source", "config", "vocabulary", "batch_tokens", "batch_size", "engine")
+_JSON_TYPES = {str: "string", int: "integer", bool: "boolean"}
+# Options that the server has.
+SERVED = ("source", "config", "vocabulary", "batch_tokens", "batch_size", "engine")
 
 
-class Texts(openai.Request):
-    """Texts, and options."""
+class Request(BaseModel):
+    """The body of a request, or an object in it; unknown fields are refused."""
 
-    texts: list[str] = Field(max_length=MOST_TEXTS)
-
-
-class Pairs(openai.Request):
-    """Pairs of texts."""
-
-    pairs: list[tuple[str, str]] = Field(max_length=MOST_TEXTS)
+    model_config = ConfigDict(extra="forbid")
 
 
-class Rows(openai.Request):
-    """Rows of as many texts as the task takes."""
+class Style:
+    """Translates requests to rows and options of a verb, and answers to responses.
 
-    rows: list[str | Annotated[list[str], Field(max_length=64)]] = Field(
-        max_length=MOST_TEXTS
-    )
+    A subclass follows the API of another server.
 
+    Attributes:
+        base: fields of a request besides the options.
+        body: model of the requests.
+    """
 
-class Queries(openai.Request):
-    """Queries, and options."""
+    base: ClassVar[type[BaseModel]] = Request
 
-    queries: list[str] = Field(max_length=MOST_TEXTS)
+    def __init__(self, verb: Verb, model: ServedModel, model_name: str):
+        assert verb.route is not None
+        self.verb, self.route, self.model = verb, verb.route, model
+        self.model_name = model_name
+        self.body = self._body()
 
+    def _body(self) -> type[BaseModel]:
+        fields: dict[str, Any] = {}
+        if self.base is Request:
+            count = len(self.verb.inputs.fields)
+            row: Any = str if count == 1 else tuple[(str,) * count]  # type: ignore[misc]
+            if not count:
+                # Only the model knows how many texts a row has.
+                row = str | Annotated[list[str], Field(max_length=64)]
+            fields[self.route.texts] = list[row], Field(max_length=MOST_TEXTS)
+        # Fields of options that are not the base's own.
+        self._options: dict[str, str] = {}
+        hidden, known = {*SERVED, *self.route.left_out}, self.base.model_fields
+        for field in dataclasses.fields(self.verb):
+            name = self.route.renamed.get(field.name, field.name)
+            if field.init and name not in known and field.name not in hidden:
+                self._options[field.name] = name
+                fields[name] = _field(field, self.route.changes.get(field.name, {}))
+        return pydantic.create_model(
+            f"{type(self.verb).__name__}Request", __base__=self.base, **fields
+        )
 
-class Route(NamedTuple):
-    """A route of a verb, and how its requests differ from the options."""
+    def read(self, content_type: str, content: bytes) -> BaseModel:
+        """A request. Raises Refusal if it breaks a rule."""
+        if content_type.partition(";")[0] != JSONAnswer.media_type:
+            raise Refusal(422, NO_OBJECT)
+        try:
+            return self.body.model_validate_json(content)
+        except pydantic.ValidationError as error:
+            errors = error.errors(include_url=False, include_input=False)
+            text = explain_invalid(errors, self.body.model_fields)
+            raise Refusal(422, text) from None
 
-    path: str
-    base: type[BaseModel]
-    texts: str
-    answers: str = ""
-    left_out: Sequence[str] = _SOURCE
-    renamed: Mapping[str, str] = {}
-    changes: Mapping[str, Mapping[str, Any]] = {}
-    others: Sequence[str] = ()
+    def rows(self, body: BaseModel) -> list[Texts]:
+        """The rows of a request."""
+        rows = getattr(body, self.route.texts)
+        rows = [rows] if isinstance(rows, str) else rows
+        return [(row,) if isinstance(row, str) else tuple(row) for row in rows]
 
-    def rows(self, body: Any) -> list[Row]:
-        """The rows of texts of a request."""
-        texts = getattr(body, self.texts)
-        return [(row,) if isinstance(row, str) else tuple(row) for row in texts]
+    def options(self, body: BaseModel) -> dict[str, object]:
+        """The options of the verb that a request has."""
+        return {option: getattr(body, name) for option, name in self._options.items()}
 
-    def options(self, body: Any, kind: type[Verb]) -> dict[str, Any]:
-        """The options that a request has, besides those of its base."""
-        return {
-            name: getattr(body, self.renamed.get(name, name))
-            for name in kind.option_names()
-            if name not in self.left_out
-            and self.renamed.get(name, name) not in self.base.model_fields
-        }
+    def answer(
+        self, verb: Verb, rows: Sequence[Texts], on_step: OnStep = None
+    ) -> Sequence[object]:
+        """The answers to rows, which may be those of several requests."""
+        return self.model.answer(verb, rows, on_step)
 
+    def events(self, verb: Verb, body: BaseModel, row: Texts, tokens: int) -> object:
+        """An object as `openai.CompletionEvents` if a stream answers, else None."""
+        return None
 
-ROUTES: dict[type[Verb], Route] = {
-    Embed: Route(
-        "/v1/embeddings",
-        openai.Embeddings,
-        "input",
-        left_out=(*_SOURCE, "max_length", "normalize", "dtype"),
-    ),
-    Generate: Route(
-        "/v1/completions",
-        openai.Completions,
-        "prompt",
-        left_out=(
-            *_SOURCE,
-            "model",
-            "unilm",
-            "method",
-            "num_beams",
-            "length_penalty",
-            "max_length",
-            "min_length",
-            "min_new_tokens",
-        ),
-        renamed={
-            "max_new_tokens": "max_tokens",
-            "num_return_sequences": "n",
-            "stop_tokens": "stop",
-        },
-    ),
-    Similarity: Route(
-        "/similarity",
-        Pairs,
-        "pairs",
-        "similarity",
-        left_out=(*_SOURCE, "max_length"),
-    ),
-    Search: Route(
-        "/search",
-        Queries,
-        "queries",
-        "results",
-        left_out=(*_SOURCE, "max_length", "index"),
-        changes={"top_k": {"le": 100}},
-    ),
-    Rerank: Route(
-        "/v1/rerank",
-        openai.Ranking,
-        "documents",
-        "results",
-        left_out=(*_SOURCE, "max_length"),
-        others=("/v2/rerank",),
-    ),
-    Paraphrase: Route(
-        "/paraphrase",
-        Texts,
-        "texts",
-        "paraphrases",
-        left_out=(*_SOURCE, "masked_positions", "max_length"),
-        renamed={"max_new_tokens": "max_tokens"},
-        changes={
-            "n": {"default": 20, "le": 1000},
-            "k": {"default": 10, "le": 1000},
-            "max_new_tokens": {"default": 64},
-            "temperature": {"le": 100},
-            "seed": {"le": 2**63 - 1},
-        },
-    ),
-    FillMask: Route(
-        "/fill-mask", Texts, "texts", "masks", changes={"top_k": {"le": 100}}
-    ),
-    Predict: Route("/predict", Rows, "rows", "answers"),
-}
+    def response(
+        self, body: BaseModel, rows: Sequence[Texts], answers: Sequence, tokens: int
+    ) -> dict[str, object]:
+        """The JSON of a response; `tokens` is the number of tokens of all rows."""
+        return {self.route.answers: self._shown(answers)}
+
+    def _shown(self, answers: Sequence) -> list:
+        if not (names := self.route.shown):
+            return list(answers)
+        return [
+            [{names.get(name, name): row[name] for name in row} for row in answer]
+            for answer in answers
+        ]
+
+    @property
+    def response_schema(self) -> dict:
+        """The JSON schema of a response, as far as the class of the verb says it."""
+        columns = dict(self.verb.output.columns)
+        if self.base is not Request or not columns:
+            return {}
+        kind = columns if len(columns) > 1 else columns.popitem()[1]
+        return _schema({self.route.answers: self._shown([kind])})
 
 
-def request_model(kind: type[Verb], route: Route) -> type[BaseModel]:
-    """The model of the requests of a route: its base, and the options of its verb."""
-    fields: dict[str, Any] = {}
-    for field in dataclasses.fields(kind):
-        name = route.renamed.get(field.name, field.name)
-        is_own = name in route.base.model_fields or field.name in route.left_out
-        if not is_own and field.init:
-            rules = {
-                _BOUNDS[bound]: value
-                for bound, value in field.metadata.items()
-                if bound in _BOUNDS and value is not None
-            }
-            changes = dict(route.changes.get(field.name, {}))
-            default = changes.pop("default", field.default)
-            fields[name] = (_type(field, default), Field(default, **(rules | changes)))
-    return pydantic.create_model(
-        f"{kind.__name__}Request", __base__=route.base, **fields
-    )
+def _schema(kind: Kind) -> dict:
+    if isinstance(kind, list):
+        return {"type": "array", "items": _schema(kind[0])}
+    if isinstance(kind, dict):
+        fields = {name: _schema(inner) for name, inner in kind.items()}
+        return {"type": "object", "properties": fields, "required": list(fields)}
+    return {"type": _JSON_TYPES.get(kind, "number")}
 
 
 def explain_invalid(errors: Sequence[Mapping], fields: Collection[str]) -> str:
@@ -201,11 +163,16 @@ def explain_invalid(errors: Sequence[Mapping], fields: Collection[str]) -> str:
     return f"{field}: {text:.200}"
 
 
-def _type(field, default):
-    """The type of an option, which takes null only if that is its default."""
+def _field(field: dataclasses.Field, changes: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Type and rules of an option, which takes null only if that is its default."""
+    rules = {
+        _BOUNDS[bound]: value
+        for bound, value in field.metadata.items()
+        if bound in _BOUNDS and value is not None
+    }
+    rules = {"default": field.default, **rules, **changes}
     if choices := field.metadata.get("choices"):
-        return Literal[choices]
-    kinds = [one for one in typing.get_args(field.type) if one is not type(None)]
-    if len(kinds) == 1 and default is not None:
-        return kinds[0]
-    return field.type
+        return Literal[choices], Field(**rules)
+    kinds = [kind for kind in typing.get_args(field.type) if kind is not type(None)]
+    is_required = len(kinds) == 1 and rules["default"] is not None
+    return kinds[0] if is_required else field.type, Field(**rules)

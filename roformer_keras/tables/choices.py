@@ -4,8 +4,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.io.json_file import check_unicode, strict_json
 
@@ -14,7 +12,7 @@ MIN_CHOICES, MAX_CHOICES = 2, 256
 
 def check_choices(value: Any, row: int | None = None) -> tuple[str, ...]:
     """The choices of a row: at least 2 texts, in a list or the like."""
-    if isinstance(value, np.ndarray):
+    if hasattr(value, "tolist"):
         value = value.tolist()
     if not isinstance(value, list | tuple):
         raise ConfigurationError(

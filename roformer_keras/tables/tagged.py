@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from roformer_keras.base.checks import is_integer
 from roformer_keras.base.errors import ConfigurationError, SourceError
 from roformer_keras.tables.opening import File
@@ -81,8 +79,9 @@ def _blanks(tokens):
 
 def token_tags(tokens: Any, label: Any) -> Any:
     """A label of a tag for each of several tokens as `TokenTags`; others unchanged."""
-    label = label.tolist() if isinstance(label, np.ndarray) else label
-    if not isinstance(tokens, list | np.ndarray) or not isinstance(label, list | tuple):
+    label = label.tolist() if hasattr(label, "tolist") else label
+    is_list = isinstance(tokens, list) or hasattr(tokens, "tolist")
+    if not is_list or not isinstance(label, list | tuple):
         return label
     is_tags = all(isinstance(one, str) or is_integer(one) for one in label)
     fits = is_tags and len(label) == len(tokens)
@@ -99,7 +98,7 @@ def row_tokens(row: Any) -> list | None:
     """The tokens of a row: a list of str, or a tuple of one; None of other rows."""
     if isinstance(row, tuple) and len(row) == 1:
         row = row[0]
-    if isinstance(row, np.ndarray):
+    if hasattr(row, "tolist"):
         row = row.tolist()
     is_tokens = isinstance(row, list) and bool(row)
     return row if is_tokens and all(isinstance(one, str) for one in row) else None

@@ -50,6 +50,9 @@ class MultipleChoiceFiles(TaskFiles):
         similar = [MostSimilarChoice(one) for one in SIMILARITIES]
         return [MostFrequent("most frequent place", MAX_CHOICES), *similar]
 
+    def answer_kinds(self, count: int) -> dict:
+        return {"label": int, "choice": str, "probabilities": [float]}
+
     def answer_to_json(self, answer: Any, texts: tuple[Any, ...]) -> dict:
         return {
             "label": int(answer.argmax()),

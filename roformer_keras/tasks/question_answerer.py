@@ -17,7 +17,7 @@ from roformer_keras.tasks.baselines import Baseline, BestSentence, NoAnswer
 from roformer_keras.tasks.head_parts import EXCLUDED, dense_head, sequence_of
 from roformer_keras.tasks.labels import parse_answers
 from roformer_keras.tasks.measures import AnswerMeasure, Measure
-from roformer_keras.tasks.span_labels import Span, as_spans
+from roformer_keras.tasks.span_labels import SPAN_KIND, Span, as_spans
 from roformer_keras.tasks.spans import SpanRows, offsets_of
 from roformer_keras.tasks.task import MAX_LENGTH, TextTask
 from roformer_keras.tasks.task_files import TaskFiles
@@ -61,6 +61,9 @@ class QuestionAnswererFiles(TaskFiles):
 
     def baselines(self, text_count: int) -> list[Baseline]:
         return [NoAnswer(), BestSentence()]
+
+    def answer_kinds(self, count: int) -> dict:
+        return {"answer": SPAN_KIND}
 
     def answer_to_json(self, answer: Any, texts: tuple[str, ...]) -> dict:
         fields = answer and answer.to_json().items()

@@ -20,7 +20,7 @@ from roformer_keras.tasks.baselines import Baseline, CharacterTriples
 from roformer_keras.tasks.head_parts import sequence_of
 from roformer_keras.tasks.labels import parse_spans, rounded, sorted_names
 from roformer_keras.tasks.measures import Measure, SpanMeasure
-from roformer_keras.tasks.span_labels import Span
+from roformer_keras.tasks.span_labels import SPAN_KIND, Span
 from roformer_keras.tasks.span_tasks import SpanFiles, TextTokens, checked_labels
 from roformer_keras.tasks.spans import SpanRows, padded_spans
 from roformer_keras.tasks.task import TextTask
@@ -96,6 +96,10 @@ class RelationFiles(SpanFiles):
 
     def baselines(self, text_count: int) -> list[Baseline]:
         return [CharacterTriples()]
+
+    def answer_kinds(self, count: int) -> dict:
+        ends = {"subject": SPAN_KIND, "predicate": str, "object": SPAN_KIND}
+        return {"relations": [{**ends, "score": float}]}
 
     def answer_to_json(self, answer: Any, texts: tuple[str, ...]) -> dict:
         return {"relations": [relation.to_json() for relation in answer]}

@@ -119,6 +119,9 @@ class SentenceEncoderFiles(TaskFiles):
         frequent = MostFrequent("most frequent class", len(self.model._names))
         return [frequent, *thresholds]
 
+    def answer_kinds(self, count: int) -> dict:
+        return {"vector": [float]} if count == 1 else {"similarity": float}
+
     def answer_to_json(self, answer: Any, texts: tuple[str, ...]) -> dict:
         if len(texts) == 1:
             return {"vector": list(map(rounded, answer))}

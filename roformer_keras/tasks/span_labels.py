@@ -9,6 +9,9 @@ from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.tables.tagged import TokenTags, are_plain, name_tags
 from roformer_keras.tasks.labels import parse_spans, rounded
 
+# The type of a span in JSON, without its label.
+SPAN_KIND = {"start": int, "end": int, "text": str, "score": float}
+
 
 @dataclass(frozen=True)
 class Span:

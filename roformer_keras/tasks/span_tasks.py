@@ -17,7 +17,7 @@ from roformer_keras.tables.texts import Answers
 from roformer_keras.tasks.baselines import Baseline, CharacterTags
 from roformer_keras.tasks.labels import parse_spans, sorted_names
 from roformer_keras.tasks.measures import Measure, SpanMeasure
-from roformer_keras.tasks.span_labels import Span, as_spans
+from roformer_keras.tasks.span_labels import SPAN_KIND, Span, as_spans
 from roformer_keras.tasks.spans import SpanRows
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.tasks.task_files import TaskFiles
@@ -57,6 +57,9 @@ class SpanFiles(TaskFiles):
 
     def baselines(self, text_count: int) -> list[Baseline]:
         return [CharacterTags(self.model.may_nest)]
+
+    def answer_kinds(self, count: int) -> dict:
+        return {"spans": [{"label": str, **SPAN_KIND}]}
 
     def answer_to_json(self, answer: Any, texts: tuple[str, ...]) -> dict:
         return {"spans": [span.to_json() for span in answer]}

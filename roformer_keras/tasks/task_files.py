@@ -81,6 +81,10 @@ class TaskFiles:
         expected = self.expected_answers(texts, labels)
         return self.measure.report(expected, self.found_answers(texts, verbose))
 
+    def answer_kinds(self, count: int) -> dict:
+        """Names and types of what `answer_to_json` gives for rows of `count` texts."""
+        raise NotImplementedError
+
     def answer_to_json(self, answer: Any, texts: tuple) -> dict:
         """One of the answers as plain JSON types."""
         raise NotImplementedError

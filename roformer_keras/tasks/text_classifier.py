@@ -94,6 +94,12 @@ class TextClassifierFiles(TaskFiles):
             found += [PairThreshold(one, self.model._names) for one in SIMILARITIES]
         return found
 
+    def answer_kinds(self, count: int) -> dict:
+        probabilities = dict.fromkeys(map(str, self.model._names), float)
+        if self.model.multi_label:
+            return {"labels": [str], "probabilities": probabilities}
+        return {"label": str, "probabilities": probabilities}
+
     def answer_to_json(self, answer: Any, texts: tuple[str, ...]) -> dict:
         names = self.model._names
         probabilities = dict(zip(names, map(rounded, answer), strict=True))

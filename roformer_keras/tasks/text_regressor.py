@@ -44,6 +44,9 @@ class TextRegressorFiles(TaskFiles):
             found += SIMILARITIES
         return found
 
+    def answer_kinds(self, count: int) -> dict:
+        return {"score": float}
+
     def answer_to_json(self, answer: Any, texts: tuple[str, ...]) -> dict:
         return {"score": rounded(answer)}
 

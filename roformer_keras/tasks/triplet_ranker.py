@@ -50,6 +50,9 @@ class TripletRankerFiles(TaskFiles):
         similar = [NearerText(one) for one in SIMILARITIES]
         return [MostFrequent("most frequent letter", 2), *similar]
 
+    def answer_kinds(self, count: int) -> dict:
+        return {"label": str, "probabilities": {"B": float, "C": float}}
+
     def answer_to_json(self, answer: Any, texts: tuple[str, ...]) -> dict:
         probabilities = dict(zip("BC", map(rounded, answer), strict=True))
         return {"label": "BC"[answer.argmax()], "probabilities": probabilities}

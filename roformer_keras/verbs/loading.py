@@ -30,7 +30,7 @@ class LoadedSource:
     tokenizer: Any
     tuned: Any = None
     is_guess: bool = False
-    kept: dict = dataclasses.field(default_factory=dict, compare=False)
+    kept: dict[object, Any] = dataclasses.field(default_factory=dict, compare=False)
 
 
 def class_of(source: Path, config: Path | None = None) -> str:
@@ -107,7 +107,7 @@ def load_source(
         check_no_files(source, config, vocabulary)
         if max_length is not None:
             options["max_length"] = max_length
-        return _load_task(kind, source, options)
+        return load_task(source, **options)
     from roformer_keras import models
 
     if kind in ("RoFormerBackbone", "RoFormerMaskedLM"):
@@ -129,11 +129,13 @@ def load_source(
     return LoadedSource(kind, model, model.text_tokenizer(), is_guess=is_guess)
 
 
-def _load_task(name, source, options):
-    from roformer_keras.tasks import finetuned
+def load_task(source: Path, **options: Any) -> LoadedSource:
+    """A fine-tuned model; `options` are of `from_preset`."""
+    from roformer_keras.tasks.finetuned import load_finetuned
 
-    tuned = finetuned.load_finetuned(source, **options)
-    return LoadedSource(name, tuned.task, tuned.task.text_tokenizer(), tuned)
+    tuned = load_finetuned(source, **options)
+    task = tuned.task
+    return LoadedSource(type(task).__name__, task, task.text_tokenizer(), tuned)
 
 
 def load_tokenizer(source: Path, vocabulary: Path | None = None) -> Any:

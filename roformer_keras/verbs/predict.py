@@ -1,46 +1,77 @@
 """Answers of a fine-tuned model."""
 
 import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 
-from roformer_keras.verbs.loading import LoadedSource
-from roformer_keras.verbs.verb import LoadedVerb, ReadingVerb
+from roformer_keras.verbs.loading import LoadedSource, Path, load_task
+from roformer_keras.verbs.registered import register
+from roformer_keras.verbs.surfaces import Inputs, Kind, Output, Route, single_samples
+from roformer_keras.verbs.vectors import ReadingVerb
+from roformer_keras.verbs.verb import Answers, Texts
 
 
+@register
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predict(ReadingVerb):
-    """Answers of a fine-tuned model."""
+    """Answer with a fine-tuned model, a line of JSON for each row.
+
+    Args:
+        source: folder of `finetune`, or a preset folder or .keras file of a task, or
+            its hf://OWNER/NAME.
+    """
 
     # A fine-tuned model has its own.
-    config: str | None = dataclasses.field(default=None, init=False)
-    vocabulary: str | None = dataclasses.field(default=None, init=False)
+    config: Path | None = dataclasses.field(default=None, init=False)
+    vocabulary: Path | None = dataclasses.field(default=None, init=False)
 
     name = "predict"
-    fields = ()
+    inputs = Inputs(
+        (),
+        file="texts, one a line, with tabs between several of a row; or a file as "
+        "finetune --train takes it, whose labels are ignored; - is standard input",
+        operands=("source",),
+        typed="row to take instead of a file, of as many texts as the task has, with "
+        "choices as a JSON list; may be repeated",
+        count=0,
+        layout="trained",
+    )
+    output = Output({}, ".jsonl, or - for standard output", (".jsonl",))
+    route = Route("/predict", "rows", may_be_empty=True)
+    examples = (
+        "predict reviews --text 今天天气不错",
+        "predict reviews texts.txt -o answers.jsonl",
+    )
 
-    def load_source(self) -> LoadedSource:
-        from roformer_keras.tasks import finetuned
-
-        tuned = finetuned.load_finetuned(self.source)
-        task = tuned.task
-        return LoadedSource(type(task).__name__, task, task.text_tokenizer(), tuned)
+    def load(self) -> LoadedSource:
+        return load_task(self.source)
 
     @classmethod
     def is_for(cls, loaded: LoadedSource) -> bool:
         return loaded.tuned is not None
 
-    def use(self, loaded: LoadedSource) -> LoadedVerb:
+    def fields(self, loaded: LoadedSource) -> tuple[str, ...]:
         from roformer_keras.tables.files import text_names
 
-        tuned, task = loaded.tuned, loaded.model
+        count = loaded.tuned.text_count
+        return tuple(loaded.tuned.fields[:count]) or text_names(count)
 
-        def answer(rows, numbers):
-            lines = task.files.to_json(rows, **self.computing)
-            return {name: [line[name] for line in lines] for name in lines[0]}
+    def columns(self, loaded: LoadedSource) -> Mapping[str, Kind]:
+        kinds: dict[str, Kind]
+        kinds = loaded.model.files.answer_kinds(loaded.tuned.text_count)
+        return kinds
 
-        fields = tuple(tuned.fields[: tuned.text_count]) or text_names(tuned.text_count)
-        return LoadedVerb(
-            lambda row: tuned.check_rows([row]),
-            answer,
-            fields,
-            has_choices=task.has_choices,
-        )
+    def check(self, loaded: LoadedSource, row: Texts) -> None:
+        loaded.tuned.check_rows([row])
+
+    def samples(self, loaded: LoadedSource, text: str) -> list[list[Texts]]:
+        return single_samples(text, len(self.fields(loaded)))
+
+    def answer(
+        self,
+        loaded: LoadedSource,
+        rows: Sequence[Texts],
+        numbers: Sequence[int],
+        on_step: Callable[[], None] | None = None,
+    ) -> Answers:
+        lines = loaded.model.files.to_json(rows, **self.computing)
+        return {name: [line[name] for line in lines] for name in lines[0]}

@@ -1,15 +1,24 @@
-"""Texts that continue or answer prompts, and sentences like others."""
+"""What the verbs that write texts share."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from roformer_keras.base.checks import choice, integer
-from roformer_keras.base.errors import ConfigurationError
-from roformer_keras.generation.generation_config import SamplingOptions, SearchOptions
-from roformer_keras.verbs import loading as sources
+from roformer_keras.base.checks import integer
 from roformer_keras.verbs.loading import LoadedSource
-from roformer_keras.verbs.verb import LoadedVerb, Verb, count
+from roformer_keras.verbs.options import count
+from roformer_keras.verbs.surfaces import Cost, Output, only_texts, scored_lines
+from roformer_keras.verbs.verb import Answers, Texts, Verb
+
+
+def written_output(row: str) -> Output:
+    """Texts with their scores, of rows that the help calls `row`."""
+    return Output(
+        {"outputs": [{"text": str, "score": float}]},
+        f".jsonl, or .tsv with rows of {row}, in which tabs and line ends are escaped; "
+        "- for JSON lines on standard output",
+        style="terminal",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,10 +36,10 @@ class WritingVerb(Verb):
     seed: int | None = integer(None, minimum=0, maximum=2**64 - 1)
     batch_size: int = count(64)
 
-    column = "outputs"
+    cuts_texts = False
     method_name: ClassVar[str]
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, object]:
         """The arguments of the method."""
         return self.options()
 
@@ -40,161 +49,59 @@ class WritingVerb(Verb):
         raise NotImplementedError
 
     @property
+    def cost(self) -> Cost:
+        is_seeded = self.seed is not None
+        tokens = getattr(self, "max_new_tokens", None) or 0
+        # With a seed, the texts of a row depend on its number.
+        return Cost(self.texts_of_a_row, tokens, "request" if is_seeded else "requests")
+
+    @property
     def window(self) -> int:
         return max(1, self.batch_size // self.texts_of_a_row)
 
-    def prompt(self, model: Any, text: str) -> Any:
+    def prompt(self, loaded: LoadedSource, text: str) -> str | list[int]:
         """A text as the model continues or answers it."""
         return text
 
-    def use(self, loaded: LoadedSource) -> LoadedVerb:
-        from roformer_keras.generation.prompts import LENGTHS, as_prompt, check_lengths
+    def _lengths(self) -> dict[str, Any]:
+        from roformer_keras.generation.prompts import LENGTHS
+
+        arguments = self.arguments()
+        return {name: arguments[name] for name in LENGTHS if name in arguments}
+
+    def start(self, loaded: LoadedSource) -> None:
+        from roformer_keras.generation.prompts import check_lengths
+
+        check_lengths(**self._lengths())
+
+    def check(self, loaded: LoadedSource, row: Texts) -> None:
+        from roformer_keras.generation.prompts import as_prompt
+
+        super().check(loaded, row)
+        as_prompt(loaded.model, self.prompt(loaded, str(row[0])), **self._lengths())
+
+    def answer(
+        self,
+        loaded: LoadedSource,
+        rows: Sequence[Texts],
+        numbers: Sequence[int],
+        on_step: Callable[[], None] | None = None,
+    ) -> Answers:
         from roformer_keras.tasks.labels import rounded
 
-        model, arguments = loaded.model, self.arguments()
-        lengths = {name: arguments[name] for name in LENGTHS if name in arguments}
-        # These are not the error of a row.
-        check_lengths(**lengths)
-
-        def answer(rows, numbers, **more):
-            written = getattr(model, self.method_name)(
-                [text for (text,) in rows],
-                **arguments,
-                first_number=list(map(int, numbers)),
-                verbose=0,
-                **more,
-            )
-            return {
-                "outputs": [
-                    [{"text": one.output, "score": rounded(one.score)} for one in texts]
-                    for texts in written
-                ]
-            }
-
-        return LoadedVerb(
-            lambda row: as_prompt(model, self.prompt(model, row[0]), **lengths),
-            answer,
-            self.fields,
-            remark=self.remark(loaded),
+        written = getattr(loaded.model, self.method_name)(
+            only_texts(rows),
+            **self.arguments(),
+            first_number=list(map(int, numbers)),
+            verbose=0,
+            on_step=on_step,
         )
+        return {
+            "outputs": [
+                [{"text": one.output, "score": rounded(one.score)} for one in texts]
+                for texts in written
+            ]
+        }
 
-    def remark(self, loaded: LoadedSource) -> str:
-        """A sentence on the class of the model, if it is a guess."""
-        return ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Generate(SearchOptions, WritingVerb):
-    """Continuations of prompts.
-
-    Args:
-        source: checkpoint (default: roformer-gpt-char; with --unilm or --model
-            RoFormerSim roformer-sim-char).
-        model: class to load, if the source does not say it.
-        unilm: the model sees the prompt in both directions, and writes a second text.
-        max_length: maximum of tokens of prompt and text together (default: 256).
-        max_new_tokens: maximum of tokens of the text (default of RoFormerSim: 64).
-        min_length: tokens, counted as those of --max-length, before which a text does
-            not end.
-        min_new_tokens: tokens of the text, likewise.
-        stop_tokens: token that ends a text, such as 。 (default: [SEP]); may be
-            repeated.
-    """
-
-    source: sources.Path = ""
-    model: str | None = choice(None, choices=(None, "RoFormerCausalLM", "RoFormerSim"))
-    unilm: bool = False
-    max_length: int | None = count(None)
-    max_new_tokens: int | None = count(None)
-    min_length: int = integer(0)
-    min_new_tokens: int = integer(0)
-    stop_tokens: tuple[str | int, ...] | None = dataclasses.field(
-        default=None, metadata={"flag": "stop", "repeated": True}
-    )
-
-    name = method_name = "generate"
-    piece_rows = 256
-    takes = (sources.GENERATOR, "RoFormerSim", "RoFormerCausalLM")
-    otherwise = "RoFormerCausalLM"
-    loading: ClassVar[Mapping[str, str]] = {"name": "model", "unilm": "unilm"}
-
-    def _check_together(self):
-        super()._check_together()
-        if "" in (self.stop_tokens or ()):
-            raise ConfigurationError("a stop token must be in the vocabulary, got ''")
-        if not self.source:
-            is_sim = self.unilm or self.model == "RoFormerSim"
-            source = "roformer-sim-char" if is_sim else "roformer-gpt-char"
-            object.__setattr__(self, "source", source)
-
-    @property
-    def texts_of_a_row(self) -> int:
-        return self.copies
-
-    def arguments(self) -> dict[str, Any]:
-        return {**self.options(*self.loading.values()), "return_scores": True}
-
-    def use(self, loaded: LoadedSource) -> LoadedVerb:
-        def stream(row):
-            return loaded.model.stream(row[0], **self.stream_arguments())
-
-        return super().use(loaded)._replace(stream=stream)
-
-    def stream_arguments(self) -> dict[str, Any]:
-        """The arguments of the method `stream`."""
-        return self.options(*self.loading.values(), "batch_size")
-
-    @classmethod
-    def is_for(cls, loaded: LoadedSource) -> bool:
-        return loaded.name in cls.takes and not Paraphrase.is_for(loaded)
-
-    def remark(self, loaded: LoadedSource) -> str:
-        if not loaded.is_guess:
-            return ""
-        return (
-            f"{self.source} does not say that it was trained to write; taking it for a "
-            "RoFormerCausalLM (change it with --model or --unilm)"
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Paraphrase(SamplingOptions, WritingVerb):
-    """Similar sentences, the nearest first.
-
-    Args:
-        n: sentences that are written for each.
-        k: maximum of sentences that are kept, the nearest.
-        masked_positions: tokens to replace; 1 is the first.
-        max_length: maximum of tokens of a sentence and a similar one together.
-        max_new_tokens: maximum of tokens of a similar sentence (default: 64).
-        seed: the same seed gives the same sentences.
-        batch_size: sentences that are computed, and written, together.
-    """
-
-    source: sources.Path = "roformer-sim-char"
-    n: int = count(100)
-    k: int = count(20)
-    masked_positions: tuple[int, ...] = ()
-    max_length: int | None = count(None)
-    max_new_tokens: int | None = count(None)
-    batch_size: int = count(128)
-
-    name = method_name = "paraphrase"
-    piece_rows = 16
-    takes = (sources.GENERATOR,)
-    otherwise = "RoFormerSim"
-
-    @property
-    def texts_of_a_row(self) -> int:
-        return self.n
-
-    @classmethod
-    def is_for(cls, loaded: LoadedSource) -> bool:
-        if loaded.name == sources.GENERATOR:
-            return loaded.model.has_vectors
-        return loaded.name == "RoFormerSim"
-
-    def prompt(self, model: Any, text: str) -> Any:
-        from roformer_keras.generation.paraphrase import masked
-
-        return masked(model, text, self.masked_positions)
+    def show(self, row: Texts, answers: Mapping[str, object]) -> list[str]:
+        return scored_lines(row, answers["outputs"])

@@ -208,8 +208,8 @@ def test_predict_refuses(tuned, preset, tmp_path, monkeypatch, refused):
     write_file(tmp_path / "a.tsv", REVIEWS)
     write_file(tmp_path / "empty.tsv", "")
     for line, message in (
-        ("", "give a file of texts, or - for standard input, or --text TEXT"),
-        ("a.tsv --text 天", "give a file of texts, or -"),
+        ("", "give a file, or - for standard input, or --text TEXT"),
+        ("a.tsv --text 天", "give a file, or -"),
         ("none.tsv", "cannot read none.tsv: No such file"),
         ("a.tsv -o out.tsv", "the output must end in .jsonl"),
         ("a.tsv --fields a", "line 1 of a.tsv must name the columns 'a'"),

@@ -27,11 +27,12 @@ from common import run_main as run
 from sources import listing, unpacked
 
 from roformer_keras import RoFormerCausalLM, RoFormerSim
-from roformer_keras.cli import jobs, main
+from roformer_keras.cli import main
 from roformer_keras.generation import paraphrase
+from roformer_keras.jobs.output import ResumableOutput
 from roformer_keras.verbs import loading as sources
-from roformer_keras.verbs.embed import Similarity
-from roformer_keras.verbs.writing import Generate
+from roformer_keras.verbs.generate import Generate
+from roformer_keras.verbs.similarity import Similarity
 
 PROMPTS = ["今天天气不错", "北京", "我爱北京天安门", "你好", "天气", "我", "今天", "门"]
 TEXTS = ["今天天气不错", "我爱北京", "你好"]
@@ -73,7 +74,7 @@ def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys, cli)
     assert "roformer-keras: compiling for the engine 'openvino'\n" in err
     assert listing(tmp_path) == ["out.jsonl", "prompts.txt"]
     lines = json_lines(out.read_text(encoding="utf-8"))
-    model = Generate(source=str(GPT)).load_source().model
+    model = Generate(source=str(GPT)).load().model
     # All at once, in other batches.
     expected = model.generate(
         PROMPTS,
@@ -107,7 +108,7 @@ def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys, cli)
 
 def test_generate_has_the_options_of_the_method(tmp_path, cli):
     path = write_lines(tmp_path / "x", PROMPTS[:4])
-    model = Generate(source=str(GPT)).load_source().model
+    model = Generate(source=str(GPT)).load().model
     arguments = (*GENERATE, path, *SHORT, "--quiet")
     cuts = {"temperature": 0.5, "top_k": 7, "top_p": 0.8, "seed": 1}
     ends = {"stop_tokens": ["天", "日"], "min_length": 12, "seed": 2}
@@ -135,10 +136,10 @@ def test_the_source_tells_the_class():
         (CHARACTER, {"unilm": True}, "RoFormerCausalLM", "unilm", False),
     ):
         verb = Generate(source=str(source), **flags)
-        loaded = verb.load_source()
+        loaded = verb.load()
         class_and_attention = type(loaded.model).__name__, loaded.model.config.attention
         assert (loaded.name, *class_and_attention) == (model, model, attention)
-        assert ("does not say that it was" in verb.use(loaded).remark) == remark
+        assert ("does not say that it was" in verb.remark(loaded)) == remark
 
 
 def test_another_vocabulary_is_taken(tmp_path, monkeypatch, capsys):
@@ -215,7 +216,7 @@ def test_a_bar_that_was_shown_is_ended(monkeypatch, capsys):
 
 
 def test_paraphrase_writes_what_the_method_returns(texts, cli):
-    model = Similarity(source=str(SIM)).load_source().model
+    model = Similarity(source=str(SIM)).load().model
     for flags, options in (
         ((), {}),
         (
@@ -240,9 +241,7 @@ def test_paraphrase_writes_what_the_method_returns(texts, cli):
 
 def test_similarity_takes_pairs_from_anywhere(pairs, tmp_path, monkeypatch, cli):
     expected = (
-        Similarity(source=str(SIM))
-        .load_source()
-        .model.similarity(*zip(*PAIRS, strict=True))
+        Similarity(source=str(SIM)).load().model.similarity(*zip(*PAIRS, strict=True))
     )
     objects = to_json_lines({"second": b, "label": 1, "first": a} for a, b in PAIRS)
     objects = write_file(tmp_path / "y.jsonl", objects)
@@ -287,14 +286,14 @@ def test_a_text_without_outputs_has_a_row(monkeypatch, texts, tmp_path, capsys):
 
 def interrupted_after(windows, monkeypatch, error=KeyboardInterrupt):
     """Lets so many windows be written, then comes Ctrl-C."""
-    write, calls = jobs.Job.write, itertools.count()
+    write, calls = ResumableOutput.append, itertools.count()
 
     def counted(self, lines, inputs):
         if next(calls) == windows:
             raise error
         write(self, lines, inputs)
 
-    monkeypatch.setattr(jobs.Job, "write", counted)
+    monkeypatch.setattr(ResumableOutput, "append", counted)
 
 
 @pytest.mark.parametrize(
@@ -376,7 +375,7 @@ def turn():
 def before_each_window(act, patch):
     """Has similarity compute a pair at a time, and act with its number before it."""
     patch.setattr(Similarity, "window", 1)
-    model = Similarity(source=str(SIM)).load_source().model
+    model = Similarity(source=str(SIM)).load().model
     calls, encode = itertools.count(), model.encode
 
     def acting(*arguments, **options):

@@ -18,71 +18,48 @@ pytestmark = [
 CLIENTS = 64
 
 
-@pytest.fixture
-def port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return str(free.getsockname()[1])
+def ask_again(url, body, sent, failures):
+    """The answer of `/paraphrase`, which is asked until there is one."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        sent.release()
+        try:
+            answer = httpx.post(f"{url}/paraphrase", json=body, timeout=PATIENCE)
+        except httpx.TransportError as error:
+            failures.append(type(error).__name__)
+        else:
+            if answer.status_code == 200:
+                return answer.json()
+            # A server that is not there is no reason for another answer.
+            assert answer.status_code in (429, 500, 502, 503, 504), answer.text
+            failures.append(answer.status_code)
+        time.sleep(0.2)
+    raise AssertionError(f"no answer to {body}")
 
 
-class Clients:
-    """Clients that ask again until they have an answer, each in its own thread.
-
-    Attributes:
-        answers: dict of a client's number to its answers, in the order of its bodies.
-        failures: statuses of answers and names of errors after which one has retried.
-    """
-
-    def __init__(self, url, bodies):
-        self._url, self._bodies = url, bodies
-        self.answers: dict[int, list] = {number: [] for number in range(len(bodies))}
-        self.failures: list = []
-        self.sent = threading.Semaphore(0)
-
-    def run(self, number):
-        for path, body in self._bodies[number]:
-            self.answers[number].append(self._ask(path, body))
-
-    def _ask(self, path, body):
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            self.sent.release()
-            try:
-                answer = httpx.post(self._url + path, json=body, timeout=PATIENCE)
-            except httpx.TransportError as error:
-                self.failures.append(type(error).__name__)
-            else:
-                if answer.status_code == 200:
-                    return answer.json()
-                # A server that is not there is no reason for another answer.
-                assert answer.status_code in (429, 500, 502, 503, 504), answer.text
-                self.failures.append(answer.status_code)
-            time.sleep(0.2)
-        raise AssertionError(f"no answer to {body}")
-
-
-def test_a_server_that_is_killed_with_64_requests_under_way(export, port):
+def test_a_server_that_is_killed_with_64_requests_under_way(export):
     """It is started again, at the same port."""
-    paraphrase = {"n": 20, "k": 20, "max_tokens": 64, "seed": 1}
-    bodies = [
-        [("/paraphrase", {"texts": [f"今天天气{n}"], **paraphrase})]
-        for n in range(CLIENTS)
-    ]
+    options = {"n": 20, "k": 20, "max_tokens": 64, "seed": 1}
+    bodies = [{"texts": [f"今天天气{n}"], **options} for n in range(CLIENTS)]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
     flags = ("--port", port, "--timeout", str(PATIENCE), "--queue-size", "1000")
+    sent, failures = threading.Semaphore(0), []
     with ThreadPoolExecutor(CLIENTS) as pool:
         with Server(export, *flags) as first:
-            clients = Clients(first.url, bodies)
-            waiting = [pool.submit(clients.run, number) for number in range(CLIENTS)]
+            asking = [
+                pool.submit(ask_again, first.url, body, sent, failures)
+                for body in bodies
+            ]
             for _ in range(CLIENTS):
-                clients.sent.acquire()
+                sent.acquire()
             time.sleep(0.3)
-            before = sum(map(len, clients.answers.values()))
+            before = sum(client.done() for client in asking)
             assert first.end(signal.SIGKILL) == -signal.SIGKILL
         assert before < CLIENTS
         with Server(export, *flags) as second:
-            for client in waiting:
-                client.result(PATIENCE)
+            answers = [client.result(PATIENCE) for client in asking]
             # None was lost, and none has the answer of another.
-            for number, ((path, body),) in enumerate(bodies):
-                expected = second.post(path, body).json()
-                assert clients.answers[number] == [expected], body
-    assert len(clients.failures) >= CLIENTS - before
+            for answer, body in zip(answers, bodies, strict=True):
+                assert answer == second.post("/paraphrase", body).json(), body
+    assert len(failures) >= CLIENTS - before

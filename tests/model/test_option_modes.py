@@ -7,7 +7,8 @@ import pytest
 
 from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.generation.generation_config import METHODS
-from roformer_keras.verbs.writing import Generate, Paraphrase
+from roformer_keras.verbs.generate import Generate
+from roformer_keras.verbs.paraphrase import Paraphrase
 
 PROMPTS = ["今天天气今天", "天气不错"]
 # A value of each option that is not its default.

@@ -13,7 +13,7 @@ from roformer_keras import RoFormerTextClassifier, distributed, search
 from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.distributed import dataset as datasets
 from roformer_keras.distributed import files
-from roformer_keras.verbs.registry import VERBS
+from roformer_keras.verbs import VERBS
 
 data = pytest.importorskip("ray.data")
 # Ray Data sets fields that it calls deprecated itself.

@@ -7,7 +7,7 @@ import pytest
 from roformer_keras import export
 from roformer_keras.generation import GenerationConfig, ServedGenerator
 from roformer_keras.generation.choosing import limit_repetition
-from roformer_keras.generation.generation_config import right_aligned
+from roformer_keras.generation.row_state import right_aligned
 
 PENALTIES = (
     {"repetition_penalty": 1.7},

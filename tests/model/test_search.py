@@ -87,8 +87,8 @@ def test_queries_are_cut_as_the_texts_of_the_index_were(is_tuned, tmp_path, caps
     assert hit.score == pytest.approx(1, abs=1e-5)
     served = ServedModel(source)
     served.open_index(index)
-    answer = served.verbs["search"].use(served._loaded).answer([(texts[0],)], [0])
-    assert answer["results"][0][0]["score"] == pytest.approx(1, abs=1e-5)
+    (hits,) = served.answer(served.verbs["search"], [(texts[0],)])
+    assert hits[0]["score"] == pytest.approx(1, abs=1e-5)
 
 
 def test_one_text_is_not_taken_for_many_letters(tmp_path, model):
@@ -108,25 +108,25 @@ def test_another_model_than_that_of_the_index_is_refused(folder, capsys):
 
 
 def test_an_index_that_was_interrupted_is_resumed(folder, monkeypatch, capsys):
-    from roformer_keras.cli.jobs import Job
+    from roformer_keras.jobs.output import ResumableOutput
     from roformer_keras.verbs.embed import Embed
 
     monkeypatch.setattr(Embed, "window", 10)
-    write, written = Job.write, []
+    append, written = ResumableOutput.append, []
 
-    def interrupted(job, lines, inputs):
+    def interrupted(output, piece, inputs):
         if len(written) == 2:
             raise KeyboardInterrupt
         written.append(inputs)
-        write(job, lines, inputs)
+        append(output, piece, inputs)
 
-    monkeypatch.setattr(Job, "write", interrupted)
+    monkeypatch.setattr(ResumableOutput, "append", interrupted)
     words = ["index", str(folder / "a.txt"), "-o", str(folder / "b.index")]
     words += ["--source", str(SIM)]
     assert main(words) == 130
     assert not (folder / "b.index").exists()
     assert main(["search", str(folder / "b.index"), "--text", "今天"]) == 2
-    monkeypatch.setattr(Job, "write", write)
+    monkeypatch.setattr(ResumableOutput, "append", append)
     assert main(words) == 0
     assert "resuming after 20 of 32" in capsys.readouterr().err
     one, other = (
@@ -138,14 +138,14 @@ def test_an_index_that_was_interrupted_is_resumed(folder, monkeypatch, capsys):
 
 
 def test_an_index_answers_until_its_replacement_is_whole(tmp_path, monkeypatch):
-    from roformer_keras.cli.jobs import Job
+    from roformer_keras.jobs.output import ResumableOutput
 
     words = ["index", str(tmp_path / "a.txt"), "-o", str(tmp_path / "a.index")]
     words += ["--source", str(SIM), "--quiet"]
     for texts, code in ((TEXTS[:9], 0), (TEXTS[9:], 130)):
         write_lines(tmp_path / "a.txt", texts)
         assert main([*words, "--overwrite"]) == code
-        monkeypatch.setattr(Job, "complete", interrupt)
+        monkeypatch.setattr(ResumableOutput, "complete", interrupt)
     asked = ["search", str(tmp_path / "a.index"), "--text", TEXTS[0], "--quiet"]
     assert main(asked) == 0
     monkeypatch.undo()

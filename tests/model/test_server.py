@@ -1,9 +1,11 @@
 """Routes of the server: answers equal those of the models, and wrong requests."""
 
 import base64
+import dataclasses
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,14 +22,17 @@ from roformer_keras import (
     RoFormerTokenizer,
     search,
 )
+from roformer_keras.base.checks import integer
 from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.cli import main
 from roformer_keras.server import ServerOptions, create_app
 from roformer_keras.server.models import ServedModel
-from roformer_keras.server.protection import host_names
 from roformer_keras.server.run import find_address
 from roformer_keras.tasks.evaluation import fit_baselines
 from roformer_keras.tasks.finetuned import write_baselines
+from roformer_keras.verbs.registered import VERBS, register
+from roformer_keras.verbs.surfaces import Inputs, Output, Route
+from roformer_keras.verbs.vectors import ReadingVerb
 
 TEXTS = ["今天天气不错", "我爱北京", "你好"]
 
@@ -48,76 +53,114 @@ def client_of(model, **options):
     return TestClient(create_app(model, **options), raise_server_exceptions=False)
 
 
+def vectors_of(served):
+    return served.answer(served.verbs["embed"], [(text,) for text in TEXTS])
+
+
 def post(client, path, status=200, **body):
     answer = client.post(path, json=body)
     assert answer.status_code == status, answer.text
     return answer.json()
 
 
-@pytest.mark.parametrize("encoding", ["float", "base64"])
-def test_embeddings_are_those_of_encode(sim, encoding):
-    answer = post(sim, "/v1/embeddings", input=TEXTS, encoding_format=encoding)
-    vectors = [one["embedding"] for one in answer["data"]]
-    if encoding == "base64":
-        vectors = [np.frombuffer(base64.b64decode(one), "<f4") for one in vectors]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SharedCharacters(ReadingVerb):
+    """Find the characters that two texts share."""
+
+    least: int = integer(1, minimum=1)
+
+    name = "shared-characters"
+    inputs = Inputs(("first", "second"), count=2)
+    output = Output({"characters": [str], "is_enough": bool}, "")
+    route = Route("/shared-characters", "pairs", "shared", renamed={"least": "n"})
+    takes = ("RoFormerSim",)
+
+    def answer(self, loaded, rows, numbers, on_step=None):
+        shared = [sorted({*first} & {*second}) for first, second in rows]
+        is_enough = [len(characters) >= self.least for characters in shared]
+        return {"characters": shared, "is_enough": is_enough}
+
+
+def test_a_verb_that_is_registered_has_a_route(monkeypatch):
+    monkeypatch.setitem(VERBS, SharedCharacters.name, None)
+    register(SharedCharacters)
+    path, pairs = "/shared-characters", [["今天", "天今"], ["你", "好"]]
+    with client_of(ServedModel(SIM)) as client:
+        answers = post(client, path, pairs=pairs, n=2)["shared"]
+        wrong = post(client, path, 422, pairs=pairs, n=0)["error"]["message"]
+        too_long = post(client, path, 422, pairs=[["今", "天", "好"]])["error"]
+        described = client.get("/openapi.json").json()
+        model = client.get("/v1/models").json()["data"][0]
+        counted = client.get("/metrics").text
+    assert answers == [
+        {"characters": ["今", "天"], "is_enough": True},
+        {"characters": [], "is_enough": False},
+    ]
+    assert wrong == "n: must be greater than or equal to 1"
+    assert "pairs.0" in too_long["message"]
+    # The page reads them.
+    assert SharedCharacters.name in model["abilities"]
+    assert f'route="{path}",status="200"' in counted
+    route = described["paths"][path]["post"]
+    assert route["description"] == "Find the characters that two texts share."
+    schema = route["responses"]["200"]["content"]["application/json"]["schema"]
+    assert schema["properties"]["shared"]["items"]["properties"] == {
+        "characters": {"type": "array", "items": {"type": "string"}},
+        "is_enough": {"type": "boolean"},
+    }
+    fields = described["components"]["schemas"]["SharedCharactersRequest"]["properties"]
+    assert fields["n"] == {"default": 1, "minimum": 1, "title": "N", "type": "integer"}
+    assert fields["pairs"]["items"]["maxItems"] == 2
+
+
+def test_embeddings_are_those_of_encode(sim):
     expected = RoFormerSim.from_preset(SIM).encode(TEXTS, verbose=0)
-    np.testing.assert_allclose(vectors, expected, atol=1e-6)
-    assert [one["index"] for one in answer["data"]] == [0, 1, 2]
-    assert answer["model"] == SIM.name
-    # With [CLS] and [SEP] of each.
-    assert answer["usage"]["prompt_tokens"] == 6 + 4 + 2 + 3 * 2
-
-
-def test_requests_are_json_by_their_type(sim):
-    body = '{"input": "今天"}'.encode()
-    plain = post(sim, "/v1/embeddings", input="今天")
-    for kind, is_json in (
-        ("application/json; charset=utf-8", True),
-        ("application/json", True),
-        ("text/plain", False),
-        (None, False),
+    # Fewer dimensions are the first ones, of length 1 again.
+    first = expected[:, :4] / np.linalg.norm(expected[:, :4], axis=1, keepdims=True)
+    for options, wanted in (
+        ({"encoding_format": "float"}, expected),
+        ({"encoding_format": "base64"}, expected),
+        ({"dimensions": 4}, first),
+        ({"dimensions": 32}, expected),
     ):
-        headers = {} if kind is None else {"Content-Type": kind}
-        answer = sim.post("/v1/embeddings", content=body, headers=headers)
-        assert answer.status_code == (200 if is_json else 422)
-        if is_json:
-            assert answer.json() == plain
-        else:
-            assert "the body must be a JSON object" in answer.json()["error"]["message"]
+        answer = post(sim, "/v1/embeddings", input=TEXTS, **options)
+        vectors = [one["embedding"] for one in answer["data"]]
+        if options.get("encoding_format") == "base64":
+            vectors = [np.frombuffer(base64.b64decode(one), "<f4") for one in vectors]
+        np.testing.assert_allclose(vectors, wanted, atol=1e-6)
+        assert [one["index"] for one in answer["data"]] == [0, 1, 2]
+        assert answer["model"] == SIM.name
+        # With [CLS] and [SEP] of each.
+        assert answer["usage"]["prompt_tokens"] == 6 + 4 + 2 + 3 * 2
+    for wrong in (0, -1, 33):
+        answer = post(sim, "/v1/embeddings", 400, input="a", dimensions=wrong)
+        assert "from 1 to 32" in answer["error"]["message"]
 
 
 def test_a_fault_is_logged_and_the_server_goes_on():
-    served = ServedModel(SIM)
-    vectors_of, faults = served.vectors, [ZeroDivisionError("a fault")]
-
-    def vectors(texts):
-        if faults:
-            raise faults.pop()
-        return vectors_of(texts)
-
-    served.vectors = vectors
-    app = create_app(served)
-    with TestClient(app) as client:
+    served, body = ServedModel(SIM), {"input": "今天"}
+    faults = [ZeroDivisionError("a fault"), vectors_of(served)[:1]]
+    served.answer = mock.Mock(side_effect=faults + faults)
+    with TestClient(create_app(served)) as client:
         # The server of the application logs it.
         with pytest.raises(ZeroDivisionError, match="a fault"):
-            client.post("/v1/embeddings", json={"input": "今天"})
-        post(client, "/v1/embeddings", input="今天")
-    faults.append(ZeroDivisionError("a fault"))
+            client.post("/v1/embeddings", json=body)
+        post(client, "/v1/embeddings", **body)
     with client_of(served) as client:
-        error = post(client, "/v1/embeddings", 500, input="今天")["error"]
+        error = post(client, "/v1/embeddings", 500, **body)["error"]
         assert "its log says why" in error["message"]
         assert 'route="/v1/embeddings",status="500"' in client.get("/metrics").text
 
 
 def test_a_model_that_is_served_is_not_compared(monkeypatch):
     served = ServedModel(SIM, engine="openvino")
-    expected = served.vectors(TEXTS)
+    expected = vectors_of(served)
     served.fix()
     monkeypatch.setattr(
         "roformer_keras.inference.compiled_forward.Structure.has_changed", None
     )
     monkeypatch.setattr("roformer_keras.base.compiled.WeightValues.now", None)
-    np.testing.assert_array_equal(served.vectors(TEXTS), expected)
+    np.testing.assert_array_equal(vectors_of(served), expected)
 
 
 def test_a_sim_compares_and_finds_similar_sentences(sim):
@@ -176,24 +219,26 @@ def test_completions_are_those_of_generate(gpt):
     assert greedy["choices"][0]["finish_reason"] == "length"
 
 
+def events_of(client, **body):
+    """The events of a stream of a completion, but for the last one."""
+    body["stream"] = True
+    with client.stream("POST", "/v1/completions", json=body) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        *lines, last = (line for line in answer.iter_lines() if line)
+    assert last == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
 def test_a_stream_is_the_text_piece_by_piece(gpt):
     body = {"prompt": "今天", "max_tokens": 6, "seed": 5}
     whole = post(gpt, "/v1/completions", **body)["choices"][0]
-    body["stream"] = True
-    with gpt.stream("POST", "/v1/completions", json=body) as answer:
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        lines = [line for line in answer.iter_lines() if line]
-    assert lines[-1] == "data: [DONE]"
-    events = [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
-    choices = [event["choices"][0] for event in events]
+    choices = [event["choices"][0] for event in events_of(gpt, **body)]
     assert "".join(choice["text"] for choice in choices) == whole["text"]
-    body["stream_options"] = {"include_usage": True}
-    body["n"] = body["top_p"] = None
-    with gpt.stream("POST", "/v1/completions", json=body) as answer:
-        *_, usage, _ = (line for line in answer.iter_lines() if line)
-    assert json.loads(usage.removeprefix("data: "))["usage"]["completion_tokens"] == 6
     assert len(choices) > 3
     assert choices[-1]["finish_reason"] == whole["finish_reason"]
+    options = {"stream_options": {"include_usage": True}, "n": None, "top_p": None}
+    *_, usage = events_of(gpt, **body, **options)
+    assert usage["usage"]["completion_tokens"] == 6
 
 
 @pytest.mark.parametrize("place", range(4))
@@ -202,33 +247,16 @@ def test_a_completion_is_without_its_stop_token(gpt, place):
     tokenizer = model.tokenizer
     options = {"method": "greedy", "max_new_tokens": 6, "engine": "openvino"}
     ids = model.generate([tokenizer.encode("今天")[0][:-1]], verbose=0, **options)[0]
-    stop = tokenizer.id_to_token(ids[place])
     ended = ids[: ids.index(ids[place]) + 1]
-    body = {"prompt": "今天", "max_tokens": 6, "temperature": 0, "stop": [stop]}
+    body = {"prompt": "今天", "max_tokens": 6, "temperature": 0}
+    body["stop"] = [tokenizer.id_to_token(ids[place])]
     whole = post(gpt, "/v1/completions", **body)
-    assert whole["choices"][0]["text"] == tokenizer.decode(ended[:-1])
-    assert whole["choices"][0]["finish_reason"] == "stop"
+    streamed = [event["choices"][0] for event in events_of(gpt, **body)]
+    for choices in (whole["choices"], streamed):
+        text = "".join(choice["text"] for choice in choices)
+        assert text == tokenizer.decode(ended[:-1])
+        assert choices[-1]["finish_reason"] == "stop"
     assert whole["usage"]["completion_tokens"] == len(ended)
-    with gpt.stream("POST", "/v1/completions", json={**body, "stream": True}) as answer:
-        *lines, _ = (line for line in answer.iter_lines() if line)
-    choices = [json.loads(line[6:])["choices"][0] for line in lines]
-    assert "".join(one["text"] for one in choices) == tokenizer.decode(ended[:-1])
-    assert choices[-1]["finish_reason"] == "stop"
-
-
-def test_fewer_dimensions_are_the_first_ones_of_length_one():
-    served, computed = ServedModel(SIM), []
-    whole = np.arange(1.0, 33)[None]
-    served.vectors = lambda texts: computed.append(texts) or whole.repeat(len(texts), 0)
-    with client_of(served) as client:
-        for wrong in (0, -1, 33):
-            answer = post(client, "/v1/embeddings", 400, input="a", dimensions=wrong)
-            assert "from 1 to 32" in answer["error"]["message"] and computed == []
-        answer = post(client, "/v1/embeddings", input="a", dimensions=4)
-        expected = whole[0, :4] / np.linalg.norm(whole[0, :4])
-        np.testing.assert_allclose(answer["data"][0]["embedding"], expected, rtol=1e-6)
-        answer = post(client, "/v1/embeddings", input="a", dimensions=32)
-        np.testing.assert_array_equal(answer["data"][0]["embedding"], whole[0])
 
 
 def test_clients_may_ask_by_other_names():
@@ -241,33 +269,32 @@ def test_clients_may_ask_by_other_names():
             answer = post(client, "/v1/embeddings", input="a", model=name)
             assert answer["model"] == names[0]
         post(client, "/v1/embeddings", 404, input="a", model=SIM.name)
+        assert client.get(f"/v1/models/{SIM.name}").status_code == 404
+        text = client.get("/metrics").text
+    assert 'roformer_requests_total{route="/v1/embeddings",status="404"} 1.0' in text
+    assert "roformer_batch_texts_bucket" in text
 
 
-def test_masks_are_filled():
-    with client_of(str(CHARACTER)) as client:
+def test_masks_are_filled_and_each_is_one_token():
+    with client_of(ServedModel(CHARACTER, max_length=8)) as client:
         masks = post(client, "/fill-mask", texts=["今天[MASK]气"], top_k=2)["masks"]
-        assert post(client, "/fill-mask", 400, texts=["今天"])["error"]
+        many = post(client, "/fill-mask", texts=["[MASK]" * 6])["masks"]
+        for wrong in ("今天", "[MASK]" * 7):
+            assert post(client, "/fill-mask", 400, texts=[wrong])["error"]
     model = RoFormerMaskedLM.from_preset(CHARACTER, output_activation=None)
     (expected,) = model.fill_mask(["今天[MASK]气"], top_k=2)
     assert [one["token"] for one in masks[0][0]] == [one.token for one in expected[0]]
-
-
-def test_a_mask_is_one_token():
-    with client_of(ServedModel(CHARACTER, max_length=8)) as client:
-        mask = post(client, "/fill-mask", texts=["[MASK]" * 6])["masks"][0]
-        post(client, "/fill-mask", 400, texts=["[MASK]" * 7])
-    assert len(mask) == 6
+    assert len(many[0]) == 6
 
 
 def test_long_requests_are_tokenized_in_a_thread():
     served, threads = ServedModel(SIM), []
-    count_tokens = served.count_tokens
 
-    def count(*arguments):
+    def count_tokens(verb, rows):
         threads.append(threading.get_ident())
-        return count_tokens(*arguments)
+        return [1 for _ in rows]
 
-    served.count_tokens = count
+    served.count_tokens = count_tokens
     with client_of(served) as client:
         for text in ("今天", "天气", "天气" * 1500):
             post(client, "/v1/embeddings", input=text)
@@ -287,42 +314,6 @@ def test_a_task_predicts(tmp_path):
     assert predicted == model.files.to_json([(text,) for text in TEXTS[:2]])
 
 
-def test_a_key_is_needed_but_for_the_page_and_the_state():
-    options = ServerOptions(max_body=100)
-    with client_of(ServedModel(SIM), options=options, api_key="密钥") as client:
-        for path in ("/", "/health"):
-            assert client.get(path).status_code == 200
-        for headers in ({}, {"Authorization": "Bearer x"}):
-            answer = client.get("/v1/models", headers=headers)
-            assert answer.status_code == 401
-            assert "Bearer KEY" in answer.json()["error"]["message"]
-        headers = {"Authorization": "Bearer 密钥".encode()}
-        assert client.get("/metrics", headers=headers).status_code == 200
-        for content in ("x" * 101, (b"x" * 60 for _ in range(2))):
-            answer = client.post("/similarity", content=content, headers=headers)
-            assert answer.status_code == 413
-
-
-def test_requests_are_counted(sim):
-    post(sim, "/similarity", pairs=[["北京", "上海"]])
-    text = sim.get("/metrics").text
-    assert 'roformer_requests_total{route="/similarity",status="200"}' in text
-    assert "roformer_batch_texts_bucket" in text
-    assert "北京" not in text
-
-
-def test_a_local_server_has_a_local_name():
-    app = create_app(SIM, hosts=host_names("localhost", "127.0.0.1"))
-    for host, status in (("localhost:80", 200), ("127.0.0.1", 200), ("a.example", 421)):
-        with TestClient(app, base_url=f"http://{host}") as client:
-            assert client.get("/health").status_code == status
-    with TestClient(app, base_url="http://localhost") as client:
-        described = client.get(f"/v1/models/{SIM.name}").json()
-        assert described == client.get("/v1/models").json()["data"][0]
-        assert client.get("/v1/models/other").status_code == 404
-        assert 'status="404"' in client.get("/metrics").text
-
-
 def test_a_model_that_knows_no_chinese_is_warmed_up(tmp_path, monkeypatch):
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##b", "a", "b", "c"]
     model = random_lm(vocabulary_size=len(tokens))
@@ -332,10 +323,10 @@ def test_a_model_that_knows_no_chinese_is_warmed_up(tmp_path, monkeypatch):
     served = ServedModel(".")
     assert served.name == "english"
     served.warm_up()
-    written = []
-    pieces = served.stream("a b", on_token=written.append, max_new_tokens=3)
-    next(pieces)
-    assert len(written) == 1
+    with client_of(served) as client:
+        body = {"prompt": "a b", "max_tokens": 3, "stream": True}
+        answer = client.post("/v1/completions", json=body).text
+    assert answer.count("data: ") <= 5 and answer.endswith("data: [DONE]\n\n")
 
 
 def test_a_host_that_is_no_name_is_refused():
@@ -346,10 +337,8 @@ def test_a_host_that_is_no_name_is_refused():
 
 
 def test_the_engine_computes_every_verb():
-    exact, rounded = (
-        ServedModel(SIM, engine=engine).vectors(["今天天气不错"])
-        for engine in ("openvino", "openvino-int8")
-    )
+    engines = ("openvino", "openvino-int8")
+    exact, rounded = (vectors_of(ServedModel(SIM, engine=name)) for name in engines)
     assert 1e-5 < np.abs(exact - rounded).max() < 0.1
 
 

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "roformer_keras"
 LAYERS = (
     "__main__",
     "cli",
-    "callbacks distributed server",
+    "callbacks distributed jobs server",
     "bert4keras export training verbs verification",
     "tasks",
     "models",

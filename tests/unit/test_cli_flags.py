@@ -21,8 +21,7 @@ import roformer_keras
 from roformer_keras.base.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.base.types import FileEncoding
 from roformer_keras.cli import finetune, pretrain
-from roformer_keras.cli.flags import add_flags
-from roformer_keras.cli.main import find_commands
+from roformer_keras.cli.main import _add_flags, find_commands
 from roformer_keras.cli.texts import read_lines
 from roformer_keras.tables import formats
 from roformer_keras.tables.corpus import CorpusSource
@@ -46,7 +45,7 @@ FLAGS = {
     "completion": "",
     "convert": "config dtype format ignore model overwrite private quiet vocabulary",
     "download": "base-url folder quiet",
-    "embed": f"{READS} config dtype fields format max-length no-normalize output "
+    "embed": f"{READS} config dtype fields format json max-length no-normalize output "
     "overwrite quiet source vocabulary",
     "evaluate": "engine fields json output encoding format header on-bad-row overwrite "
     "quiet",
@@ -66,7 +65,7 @@ FLAGS = {
     "no-pairs objective on-bad-row output overwrite pairs patience "
     "head-activation pooling quiet "
     "r-drop schedule seed source test train valid warmup-ratio",
-    "generate": f"{LINES} {RAY} batch-size encoding length-penalty max-length "
+    "generate": f"{LINES} {RAY} batch-size encoding json length-penalty max-length "
     "max-new-tokens method min-length min-new-tokens model num-beams "
     "no-repeat-ngram-size num-return-sequences repetition-penalty seed stop "
     "temperature top-k top-p unilm worker-engine",
@@ -74,11 +73,11 @@ FLAGS = {
     "max-length output overwrite quiet source vocabulary",
     "inspect": "config json tensors vocabulary",
     "list": "json",
-    "paraphrase": f"{LINES} {RAY} batch-size encoding k masked-positions max-length "
-    "max-new-tokens n no-repeat-ngram-size repetition-penalty seed temperature top-k "
-    "top-p worker-engine",
+    "paraphrase": f"{LINES} {RAY} batch-size encoding json k masked-positions "
+    "max-length max-new-tokens n no-repeat-ngram-size repetition-penalty seed "
+    "temperature top-k top-p worker-engine",
     "port": "output overwrite",
-    "predict": f"{READS} fields format output overwrite quiet text",
+    "predict": f"{READS} fields format json output overwrite quiet text",
     "pretrain": f"{OPTIMIZER} accumulation average-checkpoints batch-size "
     "config dtype encoding evaluate-every evaluation-batches fields format "
     "group header "
@@ -87,15 +86,15 @@ FLAGS = {
     "min-count name no-initialize-heads no-lower-case no-packed no-subwords num-heads "
     "num-layers  objective output overwrite packed "
     "quiet save-every seed source steps subwords teacher vocabulary whole-word",
-    "rerank": f"{READS} config fields format label max-length output overwrite query "
-    "quiet source vocabulary",
-    "search": f"{READS} config fields format max-length output overwrite "
+    "rerank": f"{READS} config fields format json label max-length output overwrite "
+    "query quiet source vocabulary",
+    "search": f"{READS} config fields format json max-length output overwrite "
     "quiet source text top-k vocabulary",
     "serve": "allowed-host api-key batch-wait engine host "
     "index max-batch max-body max-characters max-connections max-length max-texts "
     "max-tokens max-written model-name "
     "port queue-size quiet read-timeout timeout turn-tokens",
-    "similarity": f"{READS} config fields format max-length output overwrite pair "
+    "similarity": f"{READS} config fields format json max-length output overwrite pair "
     "quiet source vocabulary",
     "tokenize": "decode json max-length source text vocabulary",
     "verify": "against bert4keras config json lengths published python quiet "
@@ -224,7 +223,7 @@ def actions():
     pairs = []
     for verb, module in find_commands().items():
         parser = argparse.ArgumentParser(prog=verb)
-        add_flags(parser, module)
+        _add_flags(parser, module)
         pairs += [(verb, one) for one in parser._actions if one.choices or one.type]
     return pairs
 

@@ -17,8 +17,7 @@ import pytest
 from common import ROOT, run_main, write_file, write_lines
 from one_layer import write_one_layer
 
-from roformer_keras.cli.flags import add_flags
-from roformer_keras.cli.main import find_commands
+from roformer_keras.cli.main import _add_flags, find_commands
 from roformer_keras.hub import catalog
 from roformer_keras.tasks import TASKS
 
@@ -101,7 +100,6 @@ PACKAGE = ROOT / "roformer_keras"
 OWNERS = {
     "server": "serve",
     "training/results.py": "finetune",
-    "verbs/writing.py": "generate",
     # As all commands that run on Ray.
     "distributed": "embed",
     "base/extras.py": "embed",
@@ -113,7 +111,7 @@ OTHERS = re.compile(r"\b(?:pip|ray|python3?|docker|curl) (?!serve)[^`\n]*")
 @functools.cache
 def flags_of(verb):
     parser = argparse.ArgumentParser(prog=verb)
-    add_flags(parser, find_commands()[verb])
+    _add_flags(parser, find_commands()[verb])
     return set(parser._option_string_actions)
 
 
@@ -151,7 +149,7 @@ def wrong_names(text, owners=()):
 
 def owners_of(path):
     name = path.relative_to(PACKAGE).as_posix()
-    if name.startswith("cli/"):
+    if name.startswith(("cli/", "verbs/")):
         verb = path.stem.replace("_", "-")
         return [verb] if verb in find_commands() else find_commands()
     return [verb for start, verb in OWNERS.items() if name.startswith(start)]
@@ -195,7 +193,7 @@ PYTHON = re.compile(
 @pytest.mark.parametrize("name", find_commands())
 def test_the_help_has_the_words_of_a_command_line(name):
     parser = argparse.ArgumentParser()
-    add_flags(parser, find_commands()[name])
+    _add_flags(parser, find_commands()[name])
     titles = [group.title for group in parser._action_groups]
     assert len(set(titles)) == len(titles)
     values = {

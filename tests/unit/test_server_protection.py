@@ -44,8 +44,9 @@ def test_a_server_that_others_reach_without_a_key_is_warned_of():
 )
 def test_names_by_which_a_server_is_called(host, address, allowed, taken, refused):
     names = host_names(host, address, allowed)
-    assert [status_of(names, name) for name in taken] == [200] * len(taken)
-    assert [status_of(names, name) for name in refused] == [421] * len(refused)
+    for sent, status in ((taken, 200), (refused, 421)):
+        statuses = {status_of(names=names, host=name.encode()) for name in sent}
+        assert statuses <= {status}
 
 
 @pytest.mark.parametrize("flags", [["--api-key", ""], []])
@@ -68,25 +69,36 @@ def test_keys_are_compared_in_constant_time(monkeypatch):
 
     monkeypatch.setattr(protection.secrets, "compare_digest", compare)
     keys = (b"Bearer right", b"Bearer righ", b"", b"right")
-    answers = [
-        status_of(None, "x", "/v1/models", (b"authorization", key)) for key in keys
-    ]
+    answers = [status_of("/v1/models", authorization=key) for key in keys]
     assert answers == [200, 401, 401, 401]
     assert compared == [(key, keys[0]) for key in keys]
 
 
-def status_of(names, host, path="/health", *more):
-    """The status of the answer to a request with such headers, `Host` and others."""
-    sent = []
+def test_no_key_is_needed_for_the_page_and_the_state():
+    open_paths = ("/", "/page.css", "/page.js", "/health")
+    assert [status_of(path, authorization=b"") for path in open_paths] == [200] * 4
+    assert status_of("/metrics", authorization=b"") == 401
+
+
+def test_bodies_have_a_limit():
+    assert status_of(parts=[b"x" * 60, b"x" * 40]) == 200
+    assert status_of(parts=[b"x" * 60] * 2) == 413
+    assert status_of(**{"content-length": b"101"}) == 413
+
+
+def status_of(path="/health", names=None, parts=(b"",), **headers):
+    """The status of the answer to a request with parts of a body and headers."""
+    bodies, sent = list(parts), []
 
     async def receive():
-        return {"type": "http.request"}
+        return {"type": "http.request", "body": bodies.pop(0), "more_body": bodies}
 
     async def send(message):
         sent.append(message)
 
-    app = Guard(answer, ServerOptions(), "right" if more else None, names)
-    headers = [(b"host", host.encode()), *more]
-    scope = {"type": "http", "path": path, "method": "GET", "headers": headers}
+    key = "right" if "authorization" in headers else None
+    app = Guard(answer, ServerOptions(max_body=100), key, names)
+    pairs = [(name.encode(), value) for name, value in headers.items()]
+    scope = {"type": "http", "path": path, "method": "GET", "headers": pairs}
     asyncio.run(app(scope, receive, send))
     return sent[0]["status"]

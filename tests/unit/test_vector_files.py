@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 
-from roformer_keras.cli.jobs import open_job
 from roformer_keras.io.vector_files import arrow_bytes, npy_bytes, write_parquet
+from roformer_keras.jobs.output import open_output
 
 TEXTS = [f"第{number}句" for number in range(10)]
 VECTORS = np.random.default_rng(0).normal(size=(10, 4)).astype("float32")
@@ -22,11 +22,11 @@ def part_of(job, kind):
 
 def write(path, kind, metadata, stop_at=None):
     convert = write_parquet if kind == "parquet" else None
-    with open_job(str(path), metadata, convert=convert) as job:
+    with open_output(str(path), metadata, convert=convert) as job:
         while job.done < len(TEXTS):
             if job.done == stop_at:
                 raise KeyboardInterrupt
-            job.write(*part_of(job, kind))
+            job.append(*part_of(job, kind))
 
 
 @pytest.mark.parametrize("stop_at", [None, 4, 8])

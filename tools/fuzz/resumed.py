@@ -6,9 +6,9 @@ import random
 import struct
 from pathlib import Path, PurePosixPath
 
-from roformer_keras.cli.jobs import open_job
 from roformer_keras.hub.download import download
 from roformer_keras.io.journal import run_metadata
+from roformer_keras.jobs.output import open_output
 from tools.fuzz import seeds
 from tools.fuzz.formats import Files, mutate_file
 from tools.fuzz.target import Target, expect
@@ -57,9 +57,9 @@ def _jobs(_):
 
 
 def _resume_job(folder: Path):
-    with open_job(str(folder / "x.jsonl"), _METADATA, 1) as job:
+    with open_output(str(folder / "x.jsonl"), _METADATA, 1) as job:
         done = job.done
-        job.write(["end"], 1)
+        job.append(b"end\n", 1)
     lines = (folder / "x.jsonl").read_bytes()
     expect(lines.endswith(b"end\n"), "the output is complete", lines)
     expect(done >= 0, "what is done is counted", done)
