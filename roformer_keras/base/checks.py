@@ -340,7 +340,9 @@ def _column_names(value: Unchecked) -> Unchecked:
 def _beside(folder: Path, value: Unchecked) -> Unchecked:
     if isinstance(value, list | tuple):
         return [_beside(folder, one) for one in value]
-    return str(folder / value) if isinstance(value, str) else value
+    if not isinstance(value, str) or "://" in value:
+        return value
+    return str(folder / value)
 
 
 def _existing_beside(folder: Path, value: Unchecked) -> Unchecked:

@@ -19,7 +19,7 @@ EXAMPLES = (
     "finetune token-classification --train ner.bio --holdout 0.1 --crf --patience 2 "
     "-o ner",
 )
-SETTINGS = "roformer_keras.tasks.finetuning_settings.FinetuningSettings"
+SETTINGS = {"": "roformer_keras.tasks.finetuning_settings.FinetuningSettings"}
 
 
 def run(

@@ -7,15 +7,16 @@ those of the signature; the help is the section Args of the docstring.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import functools
-import importlib
 import inspect
+import pkgutil
 import re
 import shlex
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from roformer_keras.base.checks import check_integer, check_number
@@ -48,15 +49,8 @@ _TITLES = {
     "ray": "with --engine ray",
 }
 _FLAGS = {"as_json": ["--json"], "output": ["-o", "--output"]}
-# The type of an argument in a docstring, and bounds in Python and in words.
+# The type of an argument in a docstring.
 _TYPE = r"^(int|float|str|bool|path)( or None| of \w+| from [^.]*)?(\. |$)"
-_BOUNDS = {
-    "float in [0, 1)": "from 0 to less than 1",
-    "float in (0, 1]": "above 0, at most 1",
-    "float, 0 for none": "0 for none",
-    "int, 0 for none": "0 for none",
-    "int in [0, num_processes)": "from 0",
-}
 _CHECKS = {int: check_integer, float: check_number, str: lambda name, value: None}
 _METAVARS = {int: "N", float: "X", str: "NAME"}
 _REQUIRED = inspect.Parameter.empty
@@ -68,61 +62,43 @@ _COMPLETERS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class _Argument:
+class _Argument(typing.NamedTuple):
     """An argument of a function, or a field of settings."""
 
     name: str
-    kind: object
+    kind: Any
     default: object
     help: str
     rule: Mapping
-    is_operand: bool = False
-    is_setting: bool = False
-
-    @property
-    def field(self) -> str:
-        """The name without the table."""
-        return self.name.rpartition(".")[2]
+    is_operand: bool
+    is_setting: bool
 
 
-def add_flags(
-    parser: argparse.ArgumentParser,
-    function: Callable,
-    settings: type | None = None,
-    tables: Mapping[str, type] | None = None,
-    options: Iterable[type] = (),
-) -> None:
-    """Adds the operands and flags of a command to its parser."""
-    fields = [] if settings is None else list(_fields(settings))
-    shared: dict[str, _Argument] = {}
-    for kind in options:
-        shared |= {one.name: one for one in _fields(kind)}
-    fields += [dataclasses.replace(one, is_setting=False) for one in shared.values()]
-    parameters = list(_parameters(function))
-    # A parameter of a field's name has its rule, and its help unless it has its own.
-    known = {one.field: one for one in fields}
-    for one in parameters:
-        field = known.get(one.name, one)
-        help = one.help or field.help
-        _add(parser, dataclasses.replace(one, help=help, rule=one.rule or field.rule))
-    taken = {one.name for one in parameters}
-    fields = [one for one in fields if one.field not in taken]
-    taken |= {one.name for one in fields}
-    for table, kind in (tables or {}).items():
-        fields += [one for one in _fields(kind, f"{table}.") if one.field not in taken]
+def add_flags(parser: argparse.ArgumentParser, command: Any) -> None:
+    """Adds the operands and flags of a command, see `cli.main`, to its parser."""
+    options: dict[str, _Argument] = {}
+    settings: dict[str, _Argument] = {}
+    for kind in getattr(command, "OPTIONS", ()):
+        options |= _arguments(kind)
+    for table, kind in getattr(command, "SETTINGS", {}).items():
+        settings |= _arguments(kind, table, is_setting=True)
+    arguments, known = {}, {**settings, **options}
+    for name, one in _arguments(command.run).items():
+        # It has the rule of a field of its name, and the help unless it has its own.
+        field = known.get(name, one)
+        help, rule = one.help or field.help, one.rule or field.rule
+        arguments[name] = one._replace(help=help, rule=rule)
+    for fields in (options, settings):
+        taken = {*arguments}
+        for name, one in fields.items():
+            if name.rpartition(".")[2] not in taken:
+                arguments[name] = one
     groups: dict[str, Any] = {"": parser}
-    for one in fields:
+    for one in arguments.values():
         table = one.name.rpartition(".")[0]
         if table not in groups:
             groups[table] = parser.add_argument_group(_TITLES.get(table, table))
         _add(groups[table], one)
-
-
-def find_class(full_name: str) -> type:
-    """The class of a full name, imported now."""
-    module_name, _, name = full_name.rpartition(".")
-    return getattr(importlib.import_module(module_name), name)
 
 
 def merge_flags(content: Mapping, flags: Mapping) -> dict:
@@ -155,46 +131,35 @@ def show_hint(hint: str, parser: argparse.ArgumentParser) -> str | None:
     return hint.shown(show) if isinstance(hint, Hint) else hint
 
 
-def _parameters(function) -> Iterator[_Argument]:
-    helps = read_docstring(function)
-    for one in inspect.signature(function).parameters.values():
-        if one.kind is not one.VAR_KEYWORD:
-            kind, rule = _unwrap(one.annotation)
-            is_operand, help = one.kind is not one.KEYWORD_ONLY, helps.get(one.name, "")
-            yield _Argument(one.name, kind, one.default, help, rule, is_operand)
-
-
-def _fields(settings, table: str = "") -> Iterator[_Argument]:
+def _arguments(target, table="", is_setting=False) -> dict[str, _Argument]:
+    """The arguments of a function, or the fields of a dataclass, by their keyword."""
+    target = pkgutil.resolve_name(target) if isinstance(target, str) else target
     helps: dict[str, str] = {}
-    for kind in reversed(settings.__mro__):
+    for base in reversed(getattr(target, "__mro__", [target])):
         # A class says again what an option of its base means only where that differs.
-        texts = read_docstring(kind) if kind.__doc__ else {}
-        helps |= {
-            name: help for name, help in texts.items() if not help.startswith("as in ")
-        }
-    for field in dataclasses.fields(settings):
+        for name, text in read_docstring(base).items():
+            helps[name] = helps.get(name, text) if text[:6] == "as in " else text
+    fields = getattr(target, "__dataclass_fields__", {})
+    arguments: dict[str, _Argument] = {}
+    for name, one in inspect.signature(target).parameters.items():
+        kind, rule = one.annotation, fields[name].metadata if fields else {}
         # A table of any options can name those of them that are flags.
-        known = field.metadata.get("flags")
-        nested = [known, field.type, *typing.get_args(field.type)]
-        nested = list(filter(dataclasses.is_dataclass, nested))
-        if nested:
-            yield from _fields(nested[0], f"{field.name}.")
-            continue
-        if not field.init:
-            continue
-        kind, help = _unwrap(field.type)[0], helps.get(field.name, "")
-        rule, name = field.metadata, f"{table}{field.name}"
-        yield _Argument(name, kind, field.default, help, rule, is_setting=True)
-
-
-def _unwrap(kind) -> tuple:
-    """A type without None and without its check; and a rule with that check."""
-    if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        kind = typing.get_args(kind)[0]
-    if typing.get_origin(kind) is typing.Annotated:
-        kind, check = typing.get_args(kind)
-        return kind, {"check": check}
-    return kind, {}
+        for inner in (rule.get("flags"), kind, *typing.get_args(kind)):
+            if dataclasses.is_dataclass(inner):
+                arguments |= _arguments(inner, name, is_setting)
+                break
+        else:
+            if typing.get_origin(kind) in (types.UnionType, typing.Union):
+                kind = typing.get_args(kind)[0]
+            if typing.get_origin(kind) is typing.Annotated:
+                kind, rule = kind.__origin__, {"check": kind.__metadata__[0]}
+            keyword = f"{table}.{name}" if table else name
+            is_operand = one.kind is one.POSITIONAL_OR_KEYWORD
+            default = None if is_setting and one.default is one.empty else one.default
+            about = (default, helps.get(name, ""), rule, is_operand, is_setting)
+            if one.kind is not one.VAR_KEYWORD:
+                arguments[keyword] = _Argument(keyword, kind, *about)
+    return arguments
 
 
 def read_docstring(target) -> dict[str, str]:
@@ -202,35 +167,23 @@ def read_docstring(target) -> dict[str, str]:
 
     The type is left out, and where else to read; other arguments are their flags.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     _, _, section = (inspect.getdoc(target) or "").partition("\nArgs:\n")
     section = re.split(r"\n(?=\S)", section)[0]
     for entry in re.split(r"\n(?= {4}\S)", section):
         names, _, text = entry.strip().partition(": ")
         text = re.sub(r" See `\w+`\.$", "", re.sub(r"\s+", " ", text))
-        found |= dict.fromkeys(names.split(", "), text)
-    return {name: _as_help(text, found) for name, text in found.items()}
+        texts |= dict.fromkeys(names.split(", "), text)
 
+    def shown(match):
+        name = match[1]
+        return f"--{name.replace('_', '-')}" if name in texts else name
 
-def _as_help(text, names):
-    """The text of an argument as the help of a flag."""
-
-    def shown(name):
-        return f"--{name[1].replace('_', '-')}" if name[1] in names else name[1]
-
-    text = re.sub(r"`(\w+)`", shown, text).replace("`", "").replace('"', "")
-    text = re.sub(_TYPE, "", text.removesuffix("."))
-    # What a type says besides stands at the end.
-    text = re.sub(r"^(\w+ in [^.]*|[^.]*0 for none)\. (.*)$", _with_bounds, text)
-    return re.sub(r"^[A-Z](?=[a-z])", lambda first: first[0].lower(), text)
-
-
-def _with_bounds(match):
-    """A text after its bounds, which a reader of the help wants last."""
-    bounds, text = match.groups()
-    for old, new in _BOUNDS.items():
-        bounds = bounds.replace(old, new)
-    return f"{text}; {bounds}"
+    for name, text in texts.items():
+        text = re.sub(r"`(\w+)`", shown, text).replace("`", "").replace('"', "")
+        text = re.sub(_TYPE, "", text.removesuffix("."))
+        texts[name] = re.sub(r"^[A-Z](?=[a-z])", lambda one: one[0].lower(), text)
+    return texts
 
 
 def _add(parser, argument: _Argument) -> None:
@@ -299,33 +252,31 @@ def _options_of(argument: _Argument) -> dict | None:
         return {"action": "append", "metavar": "TEXT", **counts.get(kinds[0], {})}
     if kind is str:
         return count
-    kind = kinds[0] if origin is tuple else kind
+    is_list = origin is tuple
+    kind = kinds[0] if is_list else kind
     if kind not in _CHECKS:
         return None
-    metavar, check = _METAVARS[kind], _CHECKS[kind]
-    if origin is tuple:
-        parse = functools.partial(_parse_list, kind, check)
-        return {"type": parse, "metavar": f"{metavar},..."}
-    parse = functools.partial(_parse, kind, rule.get("check", check))
+    check, metavar = rule.get("check", _CHECKS[kind]), _METAVARS[kind]
+    if is_list:
+        # The rule of a field is for all its values.
+        check, metavar = _CHECKS[kind], f"{metavar},..."
+    parse = functools.partial(_parse, kind, check, is_list)
     return {"type": parse, "metavar": metavar, **count}
 
 
-def _parse(kind, check, text):
+def _parse(kind, check, is_list, text):
+    """The value of a flag, or its values with commas between."""
+    parts, values = text.split(",") if is_list else [text], []
     try:
-        value = kind(text)
-    except ValueError:
-        value = text
-    try:
-        check("the value", value)
+        if is_list and "" in parts:
+            raise ConfigurationError(
+                f"the value must be a list with commas between, got {text!r}"
+            )
+        for part in parts:
+            with contextlib.suppress(ValueError):
+                part = kind(part)
+            check("the value", part)
+            values.append(part)
     except ConfigurationError as error:
         raise argparse.ArgumentTypeError(error.message) from error
-    return value
-
-
-def _parse_list(kind, check, text):
-    parts = text.split(",")
-    if "" in parts:
-        raise argparse.ArgumentTypeError(
-            f"the value must be a list with commas between, got {text!r}"
-        )
-    return tuple(_parse(kind, check, part) for part in parts)
+    return tuple(values) if is_list else values[0]

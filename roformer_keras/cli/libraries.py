@@ -5,41 +5,38 @@ from collections.abc import Iterable, Iterator, Mapping
 from roformer_keras.base.extras import require
 from roformer_keras.hub.huggingface_hub import PREFIX
 
+# What needs a library -> options, and how a value of them begins.
+_NEEDS = {
+    "--engine ray": (("engine",), "ray"),
+    "the engine 'openvino'": (("engine", "worker_engine"), "openvino"),
+    "a source at hf://": (("source", "teacher"), PREFIX),
+    "an upload to the Hub": (("target",), PREFIX),
+}
+
 
 def check_libraries(options: Mapping, files: Iterable[str]) -> None:
     """Looks for the libraries that options of a command need.
 
     What a command needs for other reasons it requires itself.
     """
-    for purpose in _purposes(options, (*files, "output")):
-        require(purpose)
-
-
-def _purposes(options, files) -> Iterator[str]:
-    engines = {options.get("engine"), options.get("worker_engine")}
-    if "ray" in engines:
-        yield "--engine ray"
-    if engines & {"openvino", "openvino-int8"}:
-        yield "the engine 'openvino'"
-    for name, purpose in (
-        ("source", "a source at hf://"),
-        ("teacher", "a source at hf://"),
-        ("target", "an upload to the Hub"),
-    ):
-        if any(text.startswith(PREFIX) for text in _texts(options, (name,))):
-            yield purpose
     # Its import brings NumPy.
     from roformer_keras.tables.formats import FORMATS
 
-    endings = {name.rpartition(".")[2].lower() for name in _texts(options, files)}
-    names = {*_texts(options, ("format",))}
+    for purpose, (names, start) in _NEEDS.items():
+        if any(text.startswith(start) for text in given_texts(options, names)):
+            require(purpose)
+    endings = {
+        f".{text.rpartition('.')[2].lower()}"
+        for text in given_texts(options, (*files, "output"))
+    }
     for form in FORMATS.values():
-        is_used = form.name in names or endings & {one[1:] for one in form.endings}
+        is_used = form.name == options.get("format") or endings & {*form.endings}
         if is_used and form.needs is not None:
-            yield form.needs
+            require(form.needs)
 
 
-def _texts(options, names) -> Iterator[str]:
+def given_texts(options: Mapping, names: Iterable[str]) -> Iterator[str]:
+    """The values of options, some of which have several."""
     for name in names:
         value = options.get(name) or ()
         yield from [value] if isinstance(value, str) else value

@@ -2,10 +2,9 @@
 
 Each module of this folder with a function `run` is a command of the module's name. Its
 arguments are operands and flags, see `cli.flags`; its docstring is the help. Optional:
-`EXAMPLES`, lines after the help; `SETTINGS`, the full name of a dataclass whose fields
-are flags too; `TABLES`, more such dataclasses by the name of a table; `OPTIONS`, such
-dataclasses that no file of settings holds, a verb among them; `FILES`, arguments that
-are files to read.
+`EXAMPLES`, lines of the help; `SETTINGS`, dataclasses whose fields are flags too, or
+their full names, by the name of a table; `OPTIONS`, such dataclasses that no file of
+settings holds, a verb among them; `FILES`, arguments that are files to read.
 
 Exit codes: 0 done; 1 `verify` found a difference; 2 wrong usage, source, configuration
 or vocabulary; 3 weights that are missing, misfit or corrupt; 4 output not written;
@@ -24,13 +23,14 @@ import pkgutil
 import re
 import sys
 import warnings
+from typing import Any
 
 from roformer_keras.base.errors import OutputError, RoFormerError, printable
 from roformer_keras.base.extras import installed_version
 from roformer_keras.base.keras_backend import UNUSED_BY_COMMANDS, starting
 from roformer_keras.base.other_names import FLAGS, explain_withdrawn
 from roformer_keras.cli import interrupts
-from roformer_keras.cli.flags import add_flags, find_class, show_hint
+from roformer_keras.cli.flags import add_flags, show_hint
 from roformer_keras.cli.libraries import check_libraries
 from roformer_keras.cli.paths import check_paths
 from roformer_keras.cli.terminal import remark_source
@@ -39,14 +39,6 @@ from roformer_keras.verbs import VERBS
 
 # Characters at either end of a message, which may quote a file.
 _HALF_OF_ERROR = 2000
-
-
-class _Version(argparse.Action):
-    """Shows the version, and looks it up only then."""
-
-    def __call__(self, parser, *arguments):
-        print(f"roformer-keras {installed_version()}")
-        parser.exit()
 
 
 class _Parser(argparse.ArgumentParser):
@@ -105,31 +97,35 @@ def main(arguments=None) -> int:
         arguments = sys.argv[1:]
     words = list(arguments)
     for word in words:
-        if not _is_text(word) and not os.path.lexists(word):
+        if re.search("[\ud800-\udfff]", word) and not os.path.lexists(word):
             print(
                 "roformer-keras: error: arguments must be UTF-8, got "
                 f"{os.fsencode(word)[:60]!r}: set PYTHONUTF8=1, or correct them",
                 file=sys.stderr,
             )
             return 2
-    modules = find_commands()
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
+    if words[:1] in (["-V"], ["--version"]):
+        print(f"roformer-keras {installed_version()}")
+        return 0
+    completes = "_ARGCOMPLETE" in os.environ
+    modules = find_commands(words[0] if words and not completes else "")
     parser = _Parser(
         prog="roformer-keras",
         description="The Chinese RoFormer family in Keras 3.",
         allow_abbrev=False,
     )
     parser.add_argument(
-        "-V", "--version", action=_Version, nargs=0, help="show the version and exit"
+        "-V", "--version", action="store_true", help="show the version and exit"
     )
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
     parsers = {name: _add_command(verbs, name, modules[name]) for name in modules}
-    if "_ARGCOMPLETE" in os.environ:
+    if completes:
         # The shell asks what may come next; this ends the process.
         for name, verb in parsers.items():
-            _add_flags(verb, modules[name])
+            add_flags(verb, modules[name])
         importlib.import_module("argcomplete").autocomplete(parser)
-    if words[:1] == ["help"]:
-        words = [*words[1:2], "--help"]
     if not words:
         parser.print_help(sys.stderr)
         return 2
@@ -137,7 +133,7 @@ def main(arguments=None) -> int:
         # Shows the help, or what is wrong.
         parser.parse_args(words)
     verb, run = parsers[words[0]], modules[words[0]].run
-    _add_flags(verb, modules[words[0]])
+    add_flags(verb, modules[words[0]])
     # Operands may stand before, between and after flags.
     options = vars(verb.parse_intermixed_args(words[1:]))
     source = inspect.signature(run).parameters.get("source")
@@ -160,26 +156,19 @@ def _warning_line(message, *_):
     return f"roformer-keras: warning: {printable(' '.join(str(message).split()))}\n"
 
 
-def _is_text(word):
-    """True if an argument could be decoded, in the encoding of this system."""
-    try:
-        word.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def find_commands() -> dict:
-    """The modules of commands by name, such as `fill-mask`."""
-    folder = os.path.dirname(__file__)
-    names = [module.name for module in pkgutil.iter_modules([folder])]
-    modules = (importlib.import_module(f"{__package__}.{name}") for name in names)
-    commands: dict = {
-        module.__name__.rpartition(".")[2].replace("_", "-"): module
-        for module in modules
-        if hasattr(module, "run")
-    }
-    commands |= {name: command_of(kind) for name, kind in VERBS.items()}
+def find_commands(name: str = "") -> dict[str, Any]:
+    """The modules of commands by name, such as `fill-mask`; or only that of a name."""
+    if name in VERBS:
+        return {name: command_of(VERBS[name])}
+    files = [file.name for file in pkgutil.iter_modules([os.path.dirname(__file__)])]
+    commands: dict[str, Any] = {}
+    for chosen in ([one for one in files if one.replace("_", "-") == name], files):
+        for file in () if commands else chosen:
+            module = importlib.import_module(f"{__package__}.{file}")
+            if hasattr(module, "run"):
+                commands[file.replace("_", "-")] = module
+    if name not in commands:
+        commands |= {verb: command_of(kind) for verb, kind in VERBS.items()}
     return dict(sorted(commands.items()))
 
 
@@ -197,18 +186,6 @@ def _add_command(verbs, name, module):
         formatter_class=argparse.RawDescriptionHelpFormatter,
         # Part of a flag may be another one in the next version, or elsewhere.
         allow_abbrev=False,
-    )
-
-
-def _add_flags(verb, module):
-    name = getattr(module, "SETTINGS", None)
-    tables = getattr(module, "TABLES", {})
-    add_flags(
-        verb,
-        module.run,
-        name and find_class(name),
-        {table: find_class(name) for table, name in tables.items()},
-        getattr(module, "OPTIONS", ()),
     )
 
 

@@ -6,11 +6,10 @@ from typing import Any
 
 from roformer_keras.base.errors import SourceError
 from roformer_keras.base.task_registry import TASKS
+from roformer_keras.cli.libraries import given_texts
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.sources import list_files
 
-_SOURCES = ("source", "teacher")
-_PATTERN = frozenset("*?[")
 _SMALL = 2**22
 
 
@@ -22,12 +21,12 @@ def check_paths(options: Mapping, files: Iterable[str]) -> None:
     """
     if options.get("engine") == "ray":
         return
-    for source in _given(options, _SOURCES):
-        path = resolve(source)
+    for source in given_texts(options, ("source", "teacher")):
+        path = "." if "://" in source else resolve(source)
         if not os.path.exists(path) and not os.path.exists(f"{path}.index"):
             list_files(path)
-    for file in _given(options, files):
-        if file == "-" or _PATTERN & {*file}:
+    for file in given_texts(options, files):
+        if file == "-" or "://" in file or {*"*?["} & {*file}:
             continue
         try:
             os.stat(file)
@@ -55,11 +54,3 @@ def read_for_training(source: str, path: str, **layout: Any) -> list[tuple] | No
         return None
     known = TASKS[trained.task], trained.text_count, trained.field_names
     return read_unlabelled(path, *known, **layout)
-
-
-def _given(options, names):
-    for name in names:
-        values = options.get(name) or ()
-        for value in [values] if isinstance(values, str) else values:
-            if "://" not in value:
-                yield value

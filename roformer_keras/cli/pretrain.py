@@ -19,7 +19,7 @@ EXAMPLES = (
     "pretrain lm poems.jsonl.gz -o run --fields lines --num-layers 2",
     "pretrain unilm pairs.tsv -o run --subwords --max-vocabulary 8000 --no-lower-case",
 )
-SETTINGS = "roformer_keras.training.pretraining_settings.PretrainingSettings"
+SETTINGS = {"": "roformer_keras.training.pretraining_settings.PretrainingSettings"}
 _STEPS = 10_000
 _LENGTHS = {"mlm": 128, "lm": 128, "unilm": 64, "sim": 64}
 
@@ -54,9 +54,6 @@ def run(
         num_layers: of a new model (default: 4).
         hidden_dim: of a new model (default: 256).
         num_heads: of a new model (default: 4).
-        steps: updates of the weights in each stage, to which a schedule is stretched
-            (default: 10000).
-        length: tokens of a row, or of each of two texts (default: 128, or 64).
         whole_word: mask words instead of characters.
         overwrite: discard a training of other settings in that folder, once the new
             one is found to be possible.

@@ -12,7 +12,7 @@ EXAMPLES = (
     "serve roformer-sim-char",
     "serve reviews --port 8080 --allowed-host reviews.example.com",
 )
-SETTINGS = "roformer_keras.server.options.ServerOptions"
+SETTINGS = {"": "roformer_keras.server.options.ServerOptions"}
 
 
 def run(

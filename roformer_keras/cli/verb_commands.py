@@ -70,5 +70,5 @@ def command_of(kind: type[Verb]) -> types.SimpleNamespace:
         run=run,
         EXAMPLES=kind.examples,
         OPTIONS=(kind, layouts.LAYOUTS[spec.layout], layouts.JobFlags),
-        TABLES={"ray": RAY},
+        SETTINGS={"ray": RAY},
     )

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from roformer_keras.base.checks import check_file, is_integer
 from roformer_keras.base.errors import Hint, OutputError, SourceError, refuse
+from roformer_keras.base.extras import import_extra
 from roformer_keras.io.atomic import one_line, output_errors, replacing, sync_entry
 
 # Seconds in which the holder of a lock may be just releasing it.
@@ -72,6 +73,10 @@ def fingerprints(paths: Iterable[str | os.PathLike]) -> list[list]:
     """Path, size and modification time of each file, sorted by path."""
     stamps = []
     for path in sorted({os.fspath(path) for path in paths}):
+        if "://" in path:
+            files, name = import_extra("fsspec.core", "a URI").url_to_fs(path)
+            stamps.append([path, files.ukey(name), 0])
+            continue
         try:
             status = os.stat(path)
         except OSError as error:

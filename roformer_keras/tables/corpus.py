@@ -21,6 +21,7 @@ from roformer_keras.base.errors import SourceError, refuse
 from roformer_keras.tables.arrow import is_saved_dataset
 from roformer_keras.tables.files import ENCODINGS, HEADERS, read_records
 from roformer_keras.tables.formats import FORMAT_CHOICES
+from roformer_keras.tables.opening import is_uri
 
 PARTS = ("train", "held_out", "all")
 
@@ -39,8 +40,9 @@ class CorpusSource(Settings):
         header, encoding: of the files. See `FinetuningSettings`.
         group: the key or column by whose value records are held out together, such as
             the book; by default the record's own values.
-        holdout: float in [0, 1). The share of the groups that is held out. It depends
-            on a group's value alone, so it is the same for every seed, order and file.
+        holdout: float. The share of the groups that is held out. It depends on a
+            group's value alone, so it is the same for every seed, order and file; from
+            0 to less than 1.
 
     Raises:
         ConfigurationError: a field breaks its rule.
@@ -156,4 +158,4 @@ def _matches(pattern):
 
 
 def _is_corpus(path):
-    return os.path.isfile(path) or is_saved_dataset(path)
+    return os.path.isfile(path) or is_saved_dataset(path) or is_uri(path)

@@ -74,7 +74,8 @@ class FinetuningSettings(Settings):
             `"bert/embeddings/position_embeddings"` to start from a BERT.
         valid: str or None. File to evaluate the model on after each epoch.
         test: str or None. File to report on at the end.
-        holdout: float in [0, 1). Share of `train` to use as `valid`, drawn by the seed.
+        holdout: float. Share of `train` to use as `valid`, drawn by the seed; from 0 to
+            less than 1.
         holdout_by: columns or keys, as in `fields`: rows that share a value of one are
             on one side of `holdout`. With the columns of both texts of a pair, no text
             is on both sides.
@@ -97,21 +98,21 @@ class FinetuningSettings(Settings):
             save memory.
         learning_rate: float or None. By default 2e-5 for a model of width 768, and more
             for narrower ones. See `finetuning_rate`.
-        warmup_ratio: float in [0, 1). Share of all updates in which the rate rises
-            from 0.
+        warmup_ratio: float. Share of all updates in which the rate rises from 0; from 0
+            to less than 1.
         schedule: `"linear"`: the rate then falls to 0; `"constant"`: it stays.
         optimizer: weight decay, clipping and a running mean of the weights.
-        layer_decay: float in (0, 1]. Factor of the rate from each block to the one
-            below.
-        lora_rank: int, 0 for none. Rank of additions to kernels; only these and the
-            head are trained.
+        layer_decay: float. Factor of the rate from each block to the one below; above
+            0, at most 1.
+        lora_rank: int. Rank of additions to kernels; only these and the head are
+            trained; 0 for none.
         lora_alpha: float or None. The additions are multiplied by it and divided by the
             rank; as much as the rank by default.
         lora_targets: kernels that get additions. See `enable_lora`.
         freeze_embeddings: bool. Whether embeddings are not trained.
         freeze_layers: int. How many of the lowest blocks are not trained.
-        adversarial_epsilon: float, 0 for none. Length of the step of FGM.
-        r_drop: float, 0 for none. Weight of the divergence of two passes.
+        adversarial_epsilon: float. Length of the step of FGM; 0 for none.
+        r_drop: float. Weight of the divergence of two passes; 0 for none.
         class_weights: `"balanced"` for the inverse of the frequency of a class in
             `train`, or a table of class to weight; all are 1 by default.
         dtype: in which the model computes: `"float32"`, `"mixed_bfloat16"` or

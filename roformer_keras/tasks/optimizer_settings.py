@@ -23,12 +23,13 @@ class OptimizerSettings(Settings):
 
     Args:
         name: `"adamw"` or `"lamb"`.
-        beta_1, beta_2: float in [0, 1). Momenta of the gradients' mean and square.
+        beta_1, beta_2: float. Momenta of the gradients' mean and square; from 0 to less
+            than 1.
         epsilon: float. Added to the root of the mean square.
         weight_decay: float. Decoupled; never applied to biases, gamma and beta.
-        clip_norm: float, 0 for none. Maximum of the norm of all gradients together.
-        ema: float in [0, 1), 0 for none. Momentum of a running mean of the weights,
-            which becomes the weights at the end.
+        clip_norm: float. Maximum of the norm of all gradients together; 0 for none.
+        ema: float. Momentum of a running mean of the weights, which becomes the weights
+            at the end; from 0 to less than 1, 0 for none.
 
     Raises:
         ConfigurationError: a setting breaks its rule.

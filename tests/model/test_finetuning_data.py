@@ -7,7 +7,7 @@ from finetuning_cases import BAD, GOOD, REVIEWS, lines
 
 from roformer_keras.base.errors import ConfigurationError, SourceError
 from roformer_keras.tasks.finetuning_settings import FinetuningSettings
-from roformer_keras.tasks.labelled_files import Examples
+from roformer_keras.tasks.labelled_files import Examples, read_files
 from roformer_keras.training.finetuning_data import count_leaks, draw_groups, read_data
 from roformer_keras.training.results import format_page
 
@@ -57,6 +57,17 @@ SWAPPED = lines(*((n % 2, text) for n, text in enumerate(TEXTS)))
 def test_labels_that_are_refused(task, name, content, message, tmp_path):
     with pytest.raises(SourceError, match=message):
         data_of(tmp_path, content, task, name)
+
+
+def test_files_are_read_once(tmp_path):
+    """The tables that a command reads first are those of the training."""
+    path = str(write_file(tmp_path / "a.tsv", REVIEWS))
+    settings = FinetuningSettings(task=CLASSIFY, train=path, valid=path, test=path)
+    tables = read_files(settings)
+    (tmp_path / "a.tsv").unlink()
+    data = read_data(settings, tables)
+    parts = data.train, data.valid, data.test
+    assert [len(part.texts) for part in parts] == [len(GOOD + BAD)] * 3
 
 
 def test_names_of_classes(tmp_path):

@@ -21,7 +21,8 @@ import roformer_keras
 from roformer_keras.base.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.base.types import FileEncoding
 from roformer_keras.cli import finetune, pretrain
-from roformer_keras.cli.main import _add_flags, find_commands
+from roformer_keras.cli.flags import add_flags
+from roformer_keras.cli.main import find_commands
 from roformer_keras.cli.texts import read_lines
 from roformer_keras.tables import formats
 from roformer_keras.tables.corpus import CorpusSource
@@ -223,7 +224,7 @@ def actions():
     pairs = []
     for verb, module in find_commands().items():
         parser = argparse.ArgumentParser(prog=verb)
-        _add_flags(parser, module)
+        add_flags(parser, module)
         pairs += [(verb, one) for one in parser._actions if one.choices or one.type]
     return pairs
 

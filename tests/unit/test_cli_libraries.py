@@ -12,7 +12,8 @@ from common import SIM, run_main, write_file
 
 from roformer_keras.base import extras
 from roformer_keras.base.errors import ConfigurationError
-from roformer_keras.cli.main import _add_flags, find_commands
+from roformer_keras.cli.flags import add_flags
+from roformer_keras.cli.main import find_commands
 
 # A line of each command that needs no library; {} is where an option goes.
 LINES = {
@@ -84,7 +85,7 @@ def cells():
     """Command, words after it, and the library that is missing."""
     for command, module in find_commands().items():
         parser = argparse.ArgumentParser()
-        _add_flags(parser, module)
+        add_flags(parser, module)
         actions = {action.dest: action for action in parser._actions}
         for name, typed, library in OPTIONS:
             words = LINES[command].split()

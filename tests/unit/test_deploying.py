@@ -19,7 +19,8 @@ import pytest
 import yaml
 from common import ROOT
 
-from roformer_keras.cli.main import _add_flags, find_commands
+from roformer_keras.cli.flags import add_flags
+from roformer_keras.cli.main import find_commands
 from roformer_keras.server.errors import Refusal
 from roformer_keras.server.options import KEY_VARIABLE, ServerOptions
 
@@ -31,7 +32,7 @@ LIMITS = ServerOptions()
 @pytest.fixture(scope="module")
 def parser():
     parser = argparse.ArgumentParser()
-    _add_flags(parser, find_commands()["serve"])
+    add_flags(parser, find_commands()["serve"])
     return parser
 
 

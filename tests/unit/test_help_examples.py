@@ -17,7 +17,8 @@ import pytest
 from common import ROOT, run_main, write_file, write_lines
 from one_layer import write_one_layer
 
-from roformer_keras.cli.main import _add_flags, find_commands
+from roformer_keras.cli.flags import add_flags
+from roformer_keras.cli.main import find_commands
 from roformer_keras.hub import catalog
 from roformer_keras.tasks import TASKS
 
@@ -111,7 +112,7 @@ OTHERS = re.compile(r"\b(?:pip|ray|python3?|docker|curl) (?!serve)[^`\n]*")
 @functools.cache
 def flags_of(verb):
     parser = argparse.ArgumentParser(prog=verb)
-    _add_flags(parser, find_commands()[verb])
+    add_flags(parser, find_commands()[verb])
     return set(parser._option_string_actions)
 
 
@@ -193,7 +194,7 @@ PYTHON = re.compile(
 @pytest.mark.parametrize("name", find_commands())
 def test_the_help_has_the_words_of_a_command_line(name):
     parser = argparse.ArgumentParser()
-    _add_flags(parser, find_commands()[name])
+    add_flags(parser, find_commands()[name])
     titles = [group.title for group in parser._action_groups]
     assert len(set(titles)) == len(titles)
     values = {

@@ -12,7 +12,8 @@ from common import SIM, json_lines, run_main, write_lines
 from roformer_keras import distributed
 from roformer_keras.base.checks import number
 from roformer_keras.base.errors import ConfigurationError
-from roformer_keras.cli.main import _add_flags, find_commands
+from roformer_keras.cli.flags import add_flags
+from roformer_keras.cli.main import find_commands
 from roformer_keras.distributed import dataset
 from roformer_keras.distributed.files import RayOptions
 from roformer_keras.distributed.worker import Worker
@@ -34,7 +35,7 @@ NEEDED = {"search": {"index": "x"}}
 
 def flags_of(name):
     parser = argparse.ArgumentParser()
-    _add_flags(parser, find_commands()[name])
+    add_flags(parser, find_commands()[name])
     return {action.dest: action for action in parser._actions}
 
 

@@ -50,7 +50,7 @@ def _parsers():
     parsers = {}
     for name, command in module.find_commands().items():
         parsers[name] = module._add_command(verbs, name, command)
-        module._add_flags(parsers[name], command)
+        module.add_flags(parsers[name], command)
     return parsers
 
 
