@@ -1,5 +1,6 @@
 """Paths, models and helpers that several tests need."""
 
+import argparse
 import contextlib
 import gzip
 import importlib.util
@@ -16,6 +17,8 @@ import zipfile
 from pathlib import Path
 
 from roformer_keras.cli import main
+from roformer_keras.cli.flags import add_flags
+from roformer_keras.cli.main import find_commands
 
 ROOT = Path(__file__).parents[1]
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
@@ -204,6 +207,13 @@ def run_main(*arguments, capsys):
         code = exit.code
     shown = capsys.readouterr()
     return code, shown.out, shown.err
+
+
+def parser_of(command):
+    """The parser of a command's operands and flags."""
+    parser = argparse.ArgumentParser(prog=command)
+    add_flags(parser, find_commands(command)[command])
+    return parser
 
 
 def give_stdin(monkeypatch, data):

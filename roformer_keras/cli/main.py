@@ -157,18 +157,17 @@ def _warning_line(message, *_):
 
 
 def find_commands(name: str = "") -> dict[str, Any]:
-    """The modules of commands by name, such as `fill-mask`; or only that of a name."""
-    if name in VERBS:
-        return {name: command_of(VERBS[name])}
-    files = [file.name for file in pkgutil.iter_modules([os.path.dirname(__file__)])]
-    commands: dict[str, Any] = {}
-    for chosen in ([one for one in files if one.replace("_", "-") == name], files):
-        for file in () if commands else chosen:
-            module = importlib.import_module(f"{__package__}.{file}")
-            if hasattr(module, "run"):
-                commands[file.replace("_", "-")] = module
-    if name not in commands:
-        commands |= {verb: command_of(kind) for verb, kind in VERBS.items()}
+    """The commands by name, such as `fill-mask`; of modules only that of a name."""
+    folder = pkgutil.iter_modules([os.path.dirname(__file__)])
+    files = {file.name.replace("_", "-"): file.name for file in folder}
+    commands: dict[str, Any] = {one: command_of(kind) for one, kind in VERBS.items()}
+    for one in () if name in VERBS else {name} & files.keys() or files:
+        module = importlib.import_module(f"{__package__}.{files[one]}")
+        if hasattr(module, "run"):
+            commands[one] = module
+    if name in files and name not in commands:
+        # A file of another purpose.
+        return find_commands()
     return dict(sorted(commands.items()))
 
 

@@ -14,14 +14,13 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from common import ROOT, give_stdin, write_file
+from common import ROOT, give_stdin, parser_of, write_file
 from common import run_main as run
 
 import roformer_keras
 from roformer_keras.base.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.base.types import FileEncoding
 from roformer_keras.cli import finetune, pretrain
-from roformer_keras.cli.flags import add_flags
 from roformer_keras.cli.main import find_commands
 from roformer_keras.cli.texts import read_lines
 from roformer_keras.tables import formats
@@ -221,12 +220,12 @@ def wrong_values(rule):
 @pytest.fixture(scope="module")
 def actions():
     """Pairs of a command and an action of its parser that takes a checked value."""
-    pairs = []
-    for verb, module in find_commands().items():
-        parser = argparse.ArgumentParser(prog=verb)
-        add_flags(parser, module)
-        pairs += [(verb, one) for one in parser._actions if one.choices or one.type]
-    return pairs
+    return [
+        (verb, action)
+        for verb in find_commands()
+        for action in parser_of(verb)._actions
+        if action.choices or action.type
+    ]
 
 
 def error_of(action, value):

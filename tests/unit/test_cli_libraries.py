@@ -3,16 +3,14 @@
 In this tier an import of one fails the test.
 """
 
-import argparse
 import sys
 import types
 
 import pytest
-from common import SIM, run_main, write_file
+from common import SIM, parser_of, run_main, write_file
 
 from roformer_keras.base import extras
 from roformer_keras.base.errors import ConfigurationError
-from roformer_keras.cli.flags import add_flags
 from roformer_keras.cli.main import find_commands
 
 # A line of each command that needs no library; {} is where an option goes.
@@ -84,9 +82,7 @@ CONFIGS = {
 def cells():
     """Command, words after it, and the library that is missing."""
     for command, module in find_commands().items():
-        parser = argparse.ArgumentParser()
-        add_flags(parser, module)
-        actions = {action.dest: action for action in parser._actions}
+        actions = {action.dest: action for action in parser_of(command)._actions}
         for name, typed, library in OPTIONS:
             words = LINES[command].split()
             if name == "FILES":

@@ -1,6 +1,5 @@
 """The files of docs/deploying.md fit the server, and so does the Dockerfile."""
 
-import argparse
 import configparser
 import contextlib
 import io
@@ -17,10 +16,8 @@ import tomllib
 import httpx
 import pytest
 import yaml
-from common import ROOT
+from common import ROOT, parser_of
 
-from roformer_keras.cli.flags import add_flags
-from roformer_keras.cli.main import find_commands
 from roformer_keras.server.errors import Refusal
 from roformer_keras.server.options import KEY_VARIABLE, ServerOptions
 
@@ -31,9 +28,7 @@ LIMITS = ServerOptions()
 
 @pytest.fixture(scope="module")
 def parser():
-    parser = argparse.ArgumentParser()
-    add_flags(parser, find_commands()["serve"])
-    return parser
+    return parser_of("serve")
 
 
 def block(language):

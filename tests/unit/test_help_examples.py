@@ -3,7 +3,6 @@
 And commands and flags that messages and pages name are there.
 """
 
-import argparse
 import ast
 import functools
 import gzip
@@ -14,10 +13,9 @@ import sys
 import types
 
 import pytest
-from common import ROOT, run_main, write_file, write_lines
+from common import ROOT, parser_of, run_main, write_file, write_lines
 from one_layer import write_one_layer
 
-from roformer_keras.cli.flags import add_flags
 from roformer_keras.cli.main import find_commands
 from roformer_keras.hub import catalog
 from roformer_keras.tasks import TASKS
@@ -111,9 +109,7 @@ OTHERS = re.compile(r"\b(?:pip|ray|python3?|docker|curl) (?!serve)[^`\n]*")
 
 @functools.cache
 def flags_of(verb):
-    parser = argparse.ArgumentParser(prog=verb)
-    add_flags(parser, find_commands()[verb])
-    return set(parser._option_string_actions)
+    return set(parser_of(verb)._option_string_actions)
 
 
 def texts_of(path):
@@ -193,8 +189,7 @@ PYTHON = re.compile(
 
 @pytest.mark.parametrize("name", find_commands())
 def test_the_help_has_the_words_of_a_command_line(name):
-    parser = argparse.ArgumentParser()
-    add_flags(parser, find_commands()[name])
+    parser = parser_of(name)
     titles = [group.title for group in parser._action_groups]
     assert len(set(titles)) == len(titles)
     values = {

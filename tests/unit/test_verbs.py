@@ -7,12 +7,11 @@ from collections import Counter
 
 import pyarrow
 import pytest
-from common import SIM, json_lines, run_main, write_lines
+from common import SIM, json_lines, parser_of, run_main, write_lines
 
 from roformer_keras import distributed
 from roformer_keras.base.checks import number
 from roformer_keras.base.errors import ConfigurationError
-from roformer_keras.cli.flags import add_flags
 from roformer_keras.cli.main import find_commands
 from roformer_keras.distributed import dataset
 from roformer_keras.distributed.files import RayOptions
@@ -34,9 +33,7 @@ NEEDED = {"search": {"index": "x"}}
 
 
 def flags_of(name):
-    parser = argparse.ArgumentParser()
-    add_flags(parser, find_commands()[name])
-    return {action.dest: action for action in parser._actions}
+    return {action.dest: action for action in parser_of(name)._actions}
 
 
 @pytest.mark.parametrize("name", VERBS)
