@@ -29,7 +29,8 @@ from roformer_keras.jobs.job import Job, Sink
 from roformer_keras.jobs.output import open_output
 from roformer_keras.jobs.sinks import sink_of
 from roformer_keras.verbs.loading import LoadedSource
-from roformer_keras.verbs.verb import Texts, Verb
+from roformer_keras.verbs.rows import Texts
+from roformer_keras.verbs.verb import Verb
 
 _Flags = TypeVar("_Flags")
 # A row, and where it stands.

@@ -1,7 +1,7 @@
 """A job: rows in, answers out a window at a time, in this process.
 
-What is written is counted in a journal, so that the same job resumes after a kill; see
-`jobs.output`. On many machines, Ray Data runs a verb instead.
+The same job resumes after a kill, see `jobs.output`. On many machines, Ray Data runs a
+verb instead.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from roformer_keras.jobs.output import Convert, ResumableOutput
-from roformer_keras.verbs.verb import Answers, Texts
+from roformer_keras.verbs.rows import Answers, Texts
 
 
 class Sink(Protocol):

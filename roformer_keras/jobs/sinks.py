@@ -10,7 +10,8 @@ from roformer_keras.io.vector_files import arrow_bytes, npy_bytes, write_parquet
 from roformer_keras.jobs.job import Sink
 from roformer_keras.jobs.output import Convert
 from roformer_keras.tables.files import row_names
-from roformer_keras.verbs.verb import Answers, Texts, Verb
+from roformer_keras.verbs.rows import Answers, Texts, only_texts
+from roformer_keras.verbs.verb import Verb
 
 _TSV_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 # Lines of a row: its texts and answers.
@@ -61,15 +62,16 @@ class Vectors:
         self._count, self.convert = count, convert
 
     def write(self, rows: Sequence[Texts], answers: Answers, is_first: bool) -> bytes:
-        return npy_bytes(np.asarray(answers["vector"]), self._count, is_first)
+        (vectors,) = answers.values()
+        return npy_bytes(np.asarray(vectors), self._count, is_first)
 
 
 class ParquetVectors:
     """Texts and their vectors in Parquet."""
 
     def write(self, rows: Sequence[Texts], answers: Answers, is_first: bool) -> bytes:
-        vectors = np.asarray(answers["vector"])
-        return arrow_bytes([str(text) for (text,) in rows], vectors, is_first)
+        (vectors,) = answers.values()
+        return arrow_bytes(only_texts(rows), np.asarray(vectors), is_first)
 
     def convert(self, partial: Path, target: Path) -> None:
         write_parquet(partial, target)

@@ -14,7 +14,7 @@ from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.base.types import Engine
 from roformer_keras.verbs.loading import GENERATOR, load_source
 from roformer_keras.verbs.registered import VERBS
-from roformer_keras.verbs.surfaces import OnStep, Texts
+from roformer_keras.verbs.rows import OnStep, Texts
 from roformer_keras.verbs.verb import Verb
 
 _SWITCH_INTERVAL = 0.0005

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from roformer_keras.server.errors import JSONAnswer, Refusal
 from roformer_keras.server.models import ServedModel
 from roformer_keras.server.options import MOST_TEXTS
-from roformer_keras.verbs.surfaces import Kind, OnStep, Texts
+from roformer_keras.verbs.rows import OnStep, Texts
+from roformer_keras.verbs.surfaces import Kind
 from roformer_keras.verbs.verb import Verb
 
 # Bounds of a field of settings, and pydantic's names of them.

@@ -1,22 +1,15 @@
 """Vectors of texts."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 from roformer_keras.base.checks import choice
 from roformer_keras.verbs.loading import LoadedSource
 from roformer_keras.verbs.registered import register
-from roformer_keras.verbs.surfaces import (
-    Float32,
-    Inputs,
-    Output,
-    Route,
-    only_texts,
-    single_samples,
-)
+from roformer_keras.verbs.rows import Answers, Numbers, OnStep, Rows, Texts, only_texts
+from roformer_keras.verbs.surfaces import Float32, Inputs, Output, Route, single_samples
 from roformer_keras.verbs.vectors import VectorVerb
-from roformer_keras.verbs.verb import Answers, Texts
 
 
 @register
@@ -65,11 +58,7 @@ class Embed(VectorVerb):
         return 4096
 
     def answer(
-        self,
-        loaded: LoadedSource,
-        rows: Sequence[Texts],
-        numbers: Sequence[int],
-        on_step: Callable[[], None] | None = None,
+        self, loaded: LoadedSource, rows: Rows, numbers: Numbers, on_step: OnStep = None
     ) -> Answers:
         encode = self.encoder(loaded, normalize=self.normalize)
         return {"vector": encode(only_texts(rows))}

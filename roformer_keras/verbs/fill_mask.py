@@ -1,22 +1,16 @@
 """The likeliest tokens for masks."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.verbs.loading import LoadedSource, Path
 from roformer_keras.verbs.options import count
 from roformer_keras.verbs.registered import register
-from roformer_keras.verbs.surfaces import (
-    Inputs,
-    Output,
-    Route,
-    only_texts,
-    single_samples,
-)
+from roformer_keras.verbs.rows import Answers, Numbers, OnStep, Rows, Texts, only_texts
+from roformer_keras.verbs.surfaces import Inputs, Output, Route, single_samples
 from roformer_keras.verbs.vectors import ReadingVerb
-from roformer_keras.verbs.verb import Answers, Texts
 
 
 @register
@@ -64,11 +58,7 @@ class FillMask(ReadingVerb):
             )
 
     def answer(
-        self,
-        loaded: LoadedSource,
-        rows: Sequence[Texts],
-        numbers: Sequence[int],
-        on_step: Callable[[], None] | None = None,
+        self, loaded: LoadedSource, rows: Rows, numbers: Numbers, on_step: OnStep = None
     ) -> Answers:
         from roformer_keras.models.fill_mask import fill_mask
 

@@ -11,8 +11,8 @@ from roformer_keras.verbs.loading import GENERATOR, LoadedSource, Path
 from roformer_keras.verbs.options import count
 from roformer_keras.verbs.paraphrase import Paraphrase
 from roformer_keras.verbs.registered import register
+from roformer_keras.verbs.rows import Texts
 from roformer_keras.verbs.surfaces import Inputs, Route
-from roformer_keras.verbs.verb import Texts
 from roformer_keras.verbs.writing import WritingVerb, written_output
 
 

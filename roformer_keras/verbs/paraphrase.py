@@ -8,7 +8,8 @@ from roformer_keras.generation.generation_config import SamplingOptions
 from roformer_keras.verbs.loading import GENERATOR, LoadedSource, Path
 from roformer_keras.verbs.options import count
 from roformer_keras.verbs.registered import register
-from roformer_keras.verbs.surfaces import Cost, Inputs, Route, Texts
+from roformer_keras.verbs.rows import Texts
+from roformer_keras.verbs.surfaces import Cost, Inputs, Route
 from roformer_keras.verbs.writing import WritingVerb, written_output
 
 

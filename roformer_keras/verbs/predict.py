@@ -1,13 +1,13 @@
 """Answers of a fine-tuned model."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 from roformer_keras.verbs.loading import LoadedSource, Path, load_task
 from roformer_keras.verbs.registered import register
+from roformer_keras.verbs.rows import Answers, Numbers, OnStep, Rows, Texts
 from roformer_keras.verbs.surfaces import Inputs, Kind, Output, Route, single_samples
 from roformer_keras.verbs.vectors import ReadingVerb
-from roformer_keras.verbs.verb import Answers, Texts
 
 
 @register
@@ -67,11 +67,7 @@ class Predict(ReadingVerb):
         return single_samples(text, len(self.fields(loaded)))
 
     def answer(
-        self,
-        loaded: LoadedSource,
-        rows: Sequence[Texts],
-        numbers: Sequence[int],
-        on_step: Callable[[], None] | None = None,
+        self, loaded: LoadedSource, rows: Rows, numbers: Numbers, on_step: OnStep = None
     ) -> Answers:
         lines = loaded.model.files.to_json(rows, **self.computing)
         return {name: [line[name] for line in lines] for name in lines[0]}

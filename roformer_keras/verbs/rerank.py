@@ -1,15 +1,14 @@
 """Scores of texts for queries."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.verbs.loading import LoadedSource
 from roformer_keras.verbs.registered import register
+from roformer_keras.verbs.rows import Answers, Numbers, OnStep, Rows, Texts
 from roformer_keras.verbs.surfaces import Inputs, Output, Route
 from roformer_keras.verbs.vectors import VectorVerb
-from roformer_keras.verbs.verb import Answers, Texts
 
 _PAIR_TASKS = ("RoFormerTextClassifier", "RoFormerTextRegressor")
 
@@ -82,11 +81,7 @@ class Rerank(VectorVerb):
         super().check(loaded, row)
 
     def answer(
-        self,
-        loaded: LoadedSource,
-        rows: Sequence[Texts],
-        numbers: Sequence[int],
-        on_step: Callable[[], None] | None = None,
+        self, loaded: LoadedSource, rows: Rows, numbers: Numbers, on_step: OnStep = None
     ) -> Answers:
         from roformer_keras.search.cosines import pair_cosines
         from roformer_keras.search.rerank import scorer_of

@@ -1,21 +1,15 @@
 """The texts of an index that are nearest to queries."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 from roformer_keras.base.checks import integer
 from roformer_keras.base.errors import refuse
 from roformer_keras.verbs.loading import LoadedSource, Path
 from roformer_keras.verbs.registered import register
-from roformer_keras.verbs.surfaces import (
-    Inputs,
-    Output,
-    Route,
-    only_texts,
-    scored_lines,
-)
+from roformer_keras.verbs.rows import Answers, Numbers, OnStep, Rows, Texts, only_texts
+from roformer_keras.verbs.surfaces import Inputs, Output, Route, scored_lines
 from roformer_keras.verbs.vectors import VectorVerb
-from roformer_keras.verbs.verb import Answers, Texts
 
 
 @register
@@ -84,11 +78,7 @@ class Search(VectorVerb):
             loaded.kept[self.index] = VectorIndex(self.index, encode)
 
     def answer(
-        self,
-        loaded: LoadedSource,
-        rows: Sequence[Texts],
-        numbers: Sequence[int],
-        on_step: Callable[[], None] | None = None,
+        self, loaded: LoadedSource, rows: Rows, numbers: Numbers, on_step: OnStep = None
     ) -> Answers:
         from roformer_keras.search.index import hits_of
         from roformer_keras.tasks.labels import rounded

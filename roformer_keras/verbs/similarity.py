@@ -1,13 +1,12 @@
 """Cosines of pairs of texts."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
 
 from roformer_keras.verbs.loading import LoadedSource
 from roformer_keras.verbs.registered import register
+from roformer_keras.verbs.rows import Answers, Numbers, OnStep, Rows, Texts
 from roformer_keras.verbs.surfaces import Inputs, Output, Route
 from roformer_keras.verbs.vectors import VectorVerb
-from roformer_keras.verbs.verb import Answers, Texts
 
 
 @register
@@ -43,11 +42,7 @@ class Similarity(VectorVerb):
                 loaded.model.check_text(text)
 
     def answer(
-        self,
-        loaded: LoadedSource,
-        rows: Sequence[Texts],
-        numbers: Sequence[int],
-        on_step: Callable[[], None] | None = None,
+        self, loaded: LoadedSource, rows: Rows, numbers: Numbers, on_step: OnStep = None
     ) -> Answers:
         from roformer_keras.search.cosines import pair_cosines
         from roformer_keras.tasks.labels import rounded

@@ -1,15 +1,12 @@
 """What a verb says of its surfaces: rows in, answers out, and a route of HTTP."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 from roformer_keras.verbs.loading import LoadedSource
+from roformer_keras.verbs.rows import Texts
 
-# The texts of a row; choices are a tuple.
-Texts = tuple[str | tuple[str, ...], ...]
-# What is called between the steps of a text that is written.
-OnStep = Callable[[], None] | None
 # The type of a value: `[{"text": str}]` is a list of objects with a text.
 Kind = type | list["Kind"] | dict[str, "Kind"]
 
@@ -26,11 +23,6 @@ def show_kind(kind: Kind) -> str:
         fields = (f"{name}: {show_kind(of)}" for name, of in kind.items())
         return f"{{{', '.join(fields)}}}"
     return kind.__name__.lower()
-
-
-def only_texts(rows: Sequence[Texts]) -> list[str]:
-    """The texts of rows that have one each."""
-    return [str(text) for (text,) in rows]
 
 
 def scored_lines(row: Iterable[object], scored: Any) -> list[str]:

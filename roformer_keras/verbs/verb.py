@@ -1,23 +1,19 @@
 """A verb: an operation on rows of texts, from which every surface is made.
 
-A subclass, in one file, says what rows have and what is answered, and computes. The
-command, the function on a dataset of Ray, the HTTP route and the warm-up are loops over
-`registered.VERBS`.
+The command, the function on a dataset of Ray, the HTTP route and the warm-up are loops
+over `registered.VERBS`.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Self
 
 from roformer_keras.base.checks import Settings, check_names, choice
 from roformer_keras.base.types import ENGINES
 from roformer_keras.verbs import loading
 from roformer_keras.verbs.loading import LoadedSource, Path
+from roformer_keras.verbs.rows import Answers, Numbers, OnStep, Rows, Texts, check_texts
 from roformer_keras.verbs.surfaces import Inputs, Kind, Output, Served
-from roformer_keras.verbs.surfaces import Texts as Texts
-
-# Columns of answers by name, with a value for each row.
-Answers = Mapping[str, Sequence[object]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,10 +25,9 @@ class Verb(Settings, Served):
             keras; openvino-int8 has weights in 8 bits.
 
     Attributes:
-        takes, otherwise: classes that answer as they are, and the class as which other
-            sources are loaded.
+        takes, otherwise: classes that answer, and the class as which others are loaded.
         loading: arguments of `load_source`, and the options that they are.
-        piece_rows: rows that a worker of Ray answers, and writes, together.
+        piece_rows: rows that a worker of Ray answers together.
     """
 
     source: Path
@@ -100,24 +95,16 @@ class Verb(Settings, Served):
 
     def check(self, loaded: LoadedSource, row: Texts) -> None:
         """Raises ConfigurationError for a row that the model cannot answer."""
-        count = len(self.fields(loaded))
-        if len(row) != count or not all(isinstance(t, str) and t.strip() for t in row):
-            # Says which rule is broken.
-            from roformer_keras.tables.texts import as_texts
-
-            as_texts([row], (count,))
+        check_texts(row, len(self.fields(loaded)))
 
     def answer(
         self,
         loaded: LoadedSource,
-        rows: Sequence[Texts],
-        numbers: Sequence[int],
-        on_step: Callable[[], None] | None = None,
+        rows: Rows,
+        numbers: Numbers,
+        on_step: OnStep = None,
     ) -> Answers:
-        """Answers rows; `numbers` are theirs in the whole job.
-
-        Verbs that write call `on_step` between their steps.
-        """
+        """Answers rows; verbs that write call `on_step` between their steps."""
         raise NotImplementedError
 
     def stream(self, loaded: LoadedSource, row: Texts) -> Iterator[str] | None:

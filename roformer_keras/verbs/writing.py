@@ -1,14 +1,15 @@
 """What the verbs that write texts share."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from roformer_keras.base.checks import integer
 from roformer_keras.verbs.loading import LoadedSource
 from roformer_keras.verbs.options import count
-from roformer_keras.verbs.surfaces import Cost, Output, only_texts, scored_lines
-from roformer_keras.verbs.verb import Answers, Texts, Verb
+from roformer_keras.verbs.rows import Answers, Numbers, OnStep, Rows, Texts, only_texts
+from roformer_keras.verbs.surfaces import Cost, Output, scored_lines
+from roformer_keras.verbs.verb import Verb
 
 
 def written_output(row: str) -> Output:
@@ -81,11 +82,7 @@ class WritingVerb(Verb):
         as_prompt(loaded.model, self.prompt(loaded, str(row[0])), **self._lengths())
 
     def answer(
-        self,
-        loaded: LoadedSource,
-        rows: Sequence[Texts],
-        numbers: Sequence[int],
-        on_step: Callable[[], None] | None = None,
+        self, loaded: LoadedSource, rows: Rows, numbers: Numbers, on_step: OnStep = None
     ) -> Answers:
         from roformer_keras.tasks.labels import rounded
 

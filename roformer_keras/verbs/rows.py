@@ -1,0 +1,27 @@
+"""What goes into a verb, and what comes out."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+# The texts of a row; choices are a tuple.
+Texts = tuple[str | tuple[str, ...], ...]
+Rows = Sequence[Texts]
+# The number of each row in the whole job.
+Numbers = Sequence[int]
+# Columns of answers by name, with a value for each row.
+Answers = Mapping[str, Sequence[object]]
+# What is called between the steps of a text that is written.
+OnStep = Callable[[], None] | None
+
+
+def only_texts(rows: Rows) -> list[str]:
+    """The texts of rows that have one each."""
+    return [str(text) for (text,) in rows]
+
+
+def check_texts(row: Texts, count: int) -> None:
+    """Raises ConfigurationError unless a row has so many texts that are not empty."""
+    if len(row) != count or not all(isinstance(t, str) and t.strip() for t in row):
+        # Says which rule is broken.
+        from roformer_keras.tables.texts import as_texts
+
+        as_texts([row], (count,))
