@@ -6,6 +6,7 @@ from typing import Any
 
 from roformer_keras.base.errors import ConfigurationError, SourceError
 from roformer_keras.tables import files
+from roformer_keras.tables.opening import File
 
 
 def read_lines(path: str, encoding: str = "utf-8") -> list[str]:
@@ -43,7 +44,7 @@ def read_rows(
             raise error
         inputs.append((str(place), texts))
     if not inputs:
-        raise SourceError(f"{files.File(path).name} has no row")
+        raise SourceError(f"{File(path).name} has no row")
     if count == 1 and not keeps_blank:
         check_inputs(inputs, lambda row: as_texts([row], (1,)))
     return inputs

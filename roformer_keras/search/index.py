@@ -108,7 +108,7 @@ class VectorIndex:
         self._encode = encoder_of(model, self.max_length)
         self.vectors = _read_vectors(path / VECTORS)
         table = read_table(str(path / TEXTS), 1, ["text"], labelled=False)
-        self.texts = [text for (text,) in table.texts]
+        self.texts = [str(text) for (text,) in table.texts]
         if len(self.texts) != len(self.vectors):
             raise SourceError(
                 f"{path / TEXTS} must have {len(self.vectors):,} rows, as many as "

@@ -9,24 +9,20 @@ import dataclasses
 import itertools
 import math
 import os
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING
 
 from roformer_keras.base.checks import is_integer
-from roformer_keras.base.errors import (
-    Hint,
-    RoFormerError,
-    SourceError,
-    name_list,
-    refuse,
-)
+from roformer_keras.base.errors import Hint, RoFormerError, SourceError, name_list
 from roformer_keras.base.extras import import_extra
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import parse_json, read_json
 from roformer_keras.tables.opening import File
 from roformer_keras.tables.table import Value
+
+if TYPE_CHECKING:
+    import pyarrow
 
 # Rows that become Python objects together.
 ROWS_AT_A_TIME = 1024
@@ -35,7 +31,10 @@ _STATE = "state.json"
 _CLASSES = "ClassLabel"
 # The first bytes of an Arrow file, and where its stream begins.
 _MAGIC, _STREAM_START = b"ARROW1", 8
-_Rows = Iterator[tuple[int, Mapping[str, Value] | SourceError]]
+_Values = Mapping[str, Value] | SourceError
+# The names of columns, and a batch that has them.
+_Batches = Iterator[tuple[list[str], "pyarrow.RecordBatch"]]
+_Feature = Mapping[str, object]
 
 
 def is_saved_dataset(path: str) -> bool:
@@ -50,7 +49,7 @@ def data_files(path: str) -> list[str]:
     state = os.path.join(path, _STATE)
     try:
         content = read_json(Blob.of_file(Path(state)))
-        names = [one["filename"] for one in content["_data_files"]]
+        names = [item["filename"] for item in content["_data_files"]]
         if not all(name == os.path.basename(name) != "" for name in names):
             raise ValueError(f"a name of a file is expected, got {names!r:.80}")
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
@@ -60,46 +59,53 @@ def data_files(path: str) -> list[str]:
     return [os.path.join(path, name) for name in names]
 
 
-def read_parquet(file: File, keys: Sequence[str]) -> _Rows:
-    """Numbers of the rows, from 1, and their values by key; see `_read`."""
+def read_parquet(file: File, keys: Sequence[str]) -> Iterator[tuple[int, _Values]]:
+    """Numbers of the rows, from 1, and their values by key."""
     return _read(file, keys, _parquet_batches, "Parquet")
 
 
-def read_arrow(file: File, keys: Sequence[str]) -> _Rows:
-    """Numbers of the rows, from 1, and their values by key; see `_read`."""
+def read_arrow(file: File, keys: Sequence[str]) -> Iterator[tuple[int, _Values]]:
+    """Numbers of the rows, from 1, and their values by key."""
     return _read(file, keys, _arrow_batches, "Arrow")
 
 
-def _read(file, keys, read_batches, name):
-    """Numbers of the rows, from 1, and the values of some columns, as JSON has them.
+def _read(
+    file: File,
+    keys: Sequence[str],
+    read_batches: Callable[[File, IO[bytes], Sequence[str]], _Batches],
+    kind: str,
+) -> Iterator[tuple[int, _Values]]:
+    """Numbers and values of the rows of all files of a path.
 
-    NaN is a missing value, and class numbers of `datasets` have their names. In place
-    of a row with an infinite number is its SourceError.
+    NaN is a missing value, and class numbers of `datasets` have their names.
     """
     numbers = itertools.count(1)
     for path in data_files(file.path):
-        one = dataclasses.replace(file, path=path)
-        features: Mapping | None = None
+        part = dataclasses.replace(file, path=path)
+        features: Mapping[str, object] | None = None
         try:
-            for batch in _batches(one, read_batches, keys):
+            for batch in _small_batches(part, read_batches, keys):
                 if features is None:
                     features = stored_features(batch.schema)
-                values = [column.to_pylist() for column in batch.columns]
-                for at, column in enumerate(batch.schema.names):
-                    if column in features:
-                        feature = features[column]
-                        values[at] = [
-                            with_names(value, feature) for value in values[at]
-                        ]
-                has_floats = any(_has_floats(column.type) for column in batch.columns)
-                for cells in zip(*values, strict=True):
+                columns = [
+                    [with_names(value, features[name]) for value in column.to_pylist()]
+                    if name in features
+                    else column.to_pylist()
+                    for name, column in zip(
+                        batch.schema.names, batch.columns, strict=True
+                    )
+                ]
+                has_floats = any(
+                    name in f"{batch.schema.types}" for name in ("float", "double")
+                )
+                for row in zip(*columns, strict=True):
                     number = next(numbers)
                     try:
-                        row = _as_in_json(list(cells)) if has_floats else cells
+                        values = map(_as_in_json, row) if has_floats else row
+                        result: _Values = dict(zip(keys, values, strict=True))
                     except ValueError as error:
-                        yield number, SourceError(f"{file.place(number)}: {error}")
-                    else:
-                        yield number, dict(zip(keys, row, strict=True))
+                        result = SourceError(f"{file.place(number)}: {error}")
+                    yield number, result
         except RoFormerError:
             raise
         # Errors of Arrow are of many types, and a damaged file can raise any of them.
@@ -107,16 +113,29 @@ def _read(file, keys, read_batches, name):
             reason = getattr(error, "strerror", None) or str(error)
             reason = " ".join((reason or type(error).__name__).split())
             raise SourceError(
-                f"cannot read {one.name} as {name}: {reason:.200}",
+                f"cannot read {part.name} as {kind}: {reason:.200}",
                 hint="if it is damaged, write or fetch it again",
             ) from error
+
+
+def _as_in_json(value: Value) -> Value:
+    """A value with None for NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        if math.isinf(value):
+            raise ValueError(f"a number must be finite, got {value}")
+        return None
+    if isinstance(value, list):
+        return list(map(_as_in_json, value))
+    if isinstance(value, dict):
+        return {name: _as_in_json(item) for name, item in value.items()}
+    return value
 
 
 class ClassName(str):
     """A name that `datasets` stores for a class number."""
 
 
-def stored_features(schema: Any) -> Mapping:
+def stored_features(schema: "pyarrow.Schema") -> Mapping[str, object]:
     """The features of columns with class numbers, as `datasets` stores them."""
     try:
         stored = parse_json(schema.metadata[b"huggingface"], "the schema")
@@ -126,28 +145,37 @@ def stored_features(schema: Any) -> Mapping:
     return {name: feature for name, feature in features if _CLASSES in str(feature)}
 
 
-def with_names(value: Any, feature: Any) -> Any:
+def with_names(value: Value, feature: object) -> Value:
     """A value of a column with the names of its class numbers, None for -1."""
     if isinstance(feature, list) and feature:
         # Older versions write a list of one feature.
-        feature = {"_type": "List", "feature": feature[0]}
-    elif not isinstance(feature, Mapping):
-        feature = {**getattr(feature, "__dict__", {}), "_type": type(feature).__name__}
+        fields: _Feature = {"_type": "List", "feature": feature[0]}
+    elif isinstance(feature, Mapping):
+        fields = feature
+    else:
+        kind = {"_type": type(feature).__name__}
+        fields = {**getattr(feature, "__dict__", {}), **kind}
     if isinstance(value, list):
-        return [with_names(one, feature.get("feature", feature)) for one in value]
+        return [with_names(item, fields.get("feature", fields)) for item in value]
     if isinstance(value, dict):
         # Older versions have one feature for a dict of lists.
-        parts = feature.get("feature", {}) if "_type" in feature else feature
-        return {name: with_names(one, parts.get(name)) for name, one in value.items()}
-    names = feature.get("names")
-    if feature.get("_type") != _CLASSES or not is_integer(value) or not names:
+        parts = fields.get("feature", {}) if "_type" in fields else fields
+        assert isinstance(parts, Mapping)
+        return {name: with_names(item, parts.get(name)) for name, item in value.items()}
+    names = fields.get("names")
+    if fields.get("_type") != _CLASSES or not is_integer(value):
         return value
-    if names == list(map(str, range(len(names)))):
+    if not isinstance(names, list) or names == [*map(str, range(len(names)))]:
         return value
-    return ClassName(names[value]) if 0 <= value < len(names) else None
+    number = int(value)
+    return ClassName(names[number]) if 0 <= number < len(names) else None
 
 
-def _batches(file, read_batches, keys):
+def _small_batches(
+    file: File,
+    read_batches: Callable[[File, IO[bytes], Sequence[str]], _Batches],
+    keys: Sequence[str],
+) -> Iterator["pyarrow.RecordBatch"]:
     """Batches of few rows of some columns, in their order."""
     with file.open(seeks=True) as stream:
         for names, batch in read_batches(file, stream, keys):
@@ -158,16 +186,16 @@ def _batches(file, read_batches, keys):
                 yield columns.slice(start, ROWS_AT_A_TIME)
 
 
-def _parquet_batches(file, stream, keys):
+def _parquet_batches(file: File, stream: IO[bytes], keys: Sequence[str]) -> _Batches:
     parquet = import_extra("pyarrow.parquet", "a Parquet file")
     table = parquet.ParquetFile(stream)
-    names = _find_columns(file.name, table.schema_arrow, keys)
+    names = _find_columns(file, table.schema_arrow.names, keys)
     unique_names = list(dict.fromkeys(names))
     for batch in table.iter_batches(ROWS_AT_A_TIME, columns=unique_names):
         yield names, batch
 
 
-def _arrow_batches(file, stream, keys):
+def _arrow_batches(file: File, stream: IO[bytes], keys: Sequence[str]) -> _Batches:
     arrow = import_extra("pyarrow", "an Arrow file")
     if stream.read(len(_MAGIC)) == _MAGIC:
         # An Arrow file is a stream with a header and a footer, which is checked.
@@ -176,73 +204,22 @@ def _arrow_batches(file, stream, keys):
     else:
         stream.seek(0)
     reader = arrow.ipc.open_stream(stream)
-    names = _find_columns(file.name, reader.schema, keys)
+    names = _find_columns(file, reader.schema.names, keys)
     for batch in reader:
         yield names, batch
 
 
-def _find_columns(file_name, schema, keys):
-    """The names of the columns, checked: they exist and hold what a row can have."""
-    columns_found = [
-        schema.names[int(name) - 1]
-        if name not in schema.names
-        and name.isdecimal()
-        and 0 < int(name[:9]) <= len(schema.names)
-        else name
-        for name in keys
-    ]
+def _find_columns(file: File, names: list[str], keys: Sequence[str]) -> list[str]:
+    """The names of the columns that keys are, by name or number; each is there once."""
+    numbers = {str(number): name for number, name in enumerate(names, start=1)}
+    columns = [key if key in names else numbers.get(key, key) for key in keys]
     # As in other tables, columns without a name may be several.
-    counts = Counter(name for name in schema.names if name)
-    twice = [name for name, count in counts.items() if count > 1]
-    for name in (*columns_found, *twice):
-        if schema.names.count(name) != 1:
-            count = "twice" if name in schema.names else "not there"
+    for name in (*columns, *filter(None, names)):
+        if names.count(name) != 1:
+            count = "twice" if name in names else "not there"
             raise SourceError(
-                f"{file_name} must have the column {name!r} once, and it is {count}; "
-                f"got {name_list(schema.names)}",
+                f"{file.name} must have the column {name!r} once, and it is {count}; "
+                f"got {name_list(names)}",
                 hint=Hint("name others with {fields}"),
             )
-        kind = schema.field(name).type
-        refuse(
-            not _is_readable(kind),
-            f"the column {name!r} of {file_name} must hold text, numbers or lists of "
-            f"them, got the type {kind}",
-            hint=Hint("name another with {fields}, or convert it"),
-            error=SourceError,
-        )
-    return columns_found
-
-
-def _is_readable(kind):
-    types = import_extra("pyarrow.types", "an Arrow file")
-    if types.is_dictionary(kind) or types.is_list(kind) or types.is_large_list(kind):
-        return _is_readable(kind.value_type)
-    if types.is_struct(kind):
-        fields = [kind.field(at).type for at in range(kind.num_fields)]
-        return all(map(_is_readable, fields))
-    checks = (
-        *(types.is_string, types.is_large_string, types.is_string_view),
-        *(types.is_integer, types.is_floating, types.is_boolean),
-    )
-    return any(check(kind) for check in checks)
-
-
-# === Values ===
-
-
-def _has_floats(kind):
-    # Also those in lists and structs.
-    return any(name in str(kind) for name in ("float", "double"))
-
-
-def _as_in_json(value):
-    """A value with None for NaN."""
-    if isinstance(value, float):
-        if math.isinf(value):
-            raise ValueError(f"a number must be finite, got {value}")
-        return None if math.isnan(value) else value
-    if isinstance(value, list):
-        return list(map(_as_in_json, value))
-    if isinstance(value, dict):
-        return {name: _as_in_json(part) for name, part in value.items()}
-    return value
+    return columns

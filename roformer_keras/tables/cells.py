@@ -154,7 +154,14 @@ def select_cells(
     lower = [name.lower() for name in head]
     # A text that stands alone in a line of plain text is a text.
     has_names = {*names} <= {*lower} and not (is_plain and len(head) == 1)
-    is_named = has_header(fields, wanted.header, has_names)
+    is_named = wanted.header == "first"
+    if wanted.header == "none" and not are_numbers(fields):
+        raise ConfigurationError(
+            "without a header, fields must be numbers of columns, got "
+            f"{', '.join(fields)} and header='none'"
+        )
+    if wanted.header is None:
+        is_named = not are_numbers(fields) if fields else has_names
     if fields:
         columns = find_columns(place, head, fields)
     elif is_named and has_names:
@@ -198,7 +205,14 @@ def select_cells(
     return Table(fields or names, select(), groups)
 
 
-def _check_first(place, first, sample, column, width, wanted):
+def _check_first(
+    place: Place,
+    first: list[str],
+    sample: Sequence[_Cells],
+    column: int,
+    width: int,
+    wanted: Columns,
+) -> None:
     """Refuses a first row whose label may be the name of a column."""
     rows = [cells for _, cells in sample if len(cells) == width > column]
     labels = [cells[column].strip() for cells in rows]
@@ -223,9 +237,15 @@ def _check_first(place, first, sample, column, width, wanted):
     )
 
 
-def _with_groups(file, columns, names, header, groups):
-    """The columns with those of groups, and the places of these among them."""
-    columns, places = list(columns), []
+def _with_groups(
+    file: File,
+    columns: Sequence[int],
+    names: Sequence[str],
+    header: list[str],
+    groups: Sequence[str],
+) -> tuple[list[int], list[int]]:
+    """The columns with those of groups, and where these are among them."""
+    columns, indices = list(columns), []
     for group in groups:
         if group in header:
             column = header.index(group)
@@ -242,21 +262,8 @@ def _with_groups(file, columns, names, header, groups):
             )
         if column not in columns:
             columns.append(column)
-        places.append(columns.index(column))
-    return columns, places
-
-
-def has_header(fields: Sequence[str], header: str | None, has_names: bool) -> bool:
-    """True if the first row of a table names its columns."""
-    has_numbers = are_numbers(fields)
-    if header == "none" and not has_numbers:
-        raise ConfigurationError(
-            "without a header, fields must be numbers of columns, got "
-            f"{', '.join(fields)} and header='none'"
-        )
-    if header is not None:
-        return header == "first"
-    return has_names if not fields else not has_numbers
+        indices.append(columns.index(column))
+    return columns, indices
 
 
 def are_numbers(fields: Sequence[str]) -> bool:

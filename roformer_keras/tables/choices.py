@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.io.json_file import check_unicode, strict_json
+from roformer_keras.tables.table import Value
 
 MIN_CHOICES, MAX_CHOICES = 2, 256
 
 
-def check_choices(value: Any, row: int | None = None) -> tuple[str, ...]:
+def check_choices(value: object, row: int | None = None) -> tuple[str, ...]:
     """The choices of a row: at least 2 texts, in a list or the like."""
     if hasattr(value, "tolist"):
         value = value.tolist()
@@ -33,14 +33,15 @@ def check_choices(value: Any, row: int | None = None) -> tuple[str, ...]:
     return tuple(value)
 
 
-def parse_choices(value: Any) -> tuple[str, ...]:
+def parse_choices(value: object) -> tuple[str, ...]:
     """The choices in a cell of a table, which is a JSON list; or in a list."""
     if isinstance(value, str):
+        text = value
         try:
-            value, text = strict_json(value), value
+            value = strict_json(text)
         except (ValueError, RecursionError) as error:
             raise ConfigurationError(
-                f"choices in one cell must be a JSON list, got {value!r:.60}",
+                f"choices in one cell must be a JSON list, got {text!r:.60}",
                 hint='write them as ["A", "B"], or in a table as the columns '
                 "choice1,choice2",
             ) from error
@@ -63,7 +64,7 @@ def choice_columns(names: Sequence[str], field: str) -> list[int]:
     return [] if len(columns) < MIN_CHOICES or wanted in lower_names else columns
 
 
-def gather_choices(cells: Sequence, places: Sequence[int]) -> list:
+def gather_choices(cells: Sequence[str], places: Sequence[int]) -> list[Value]:
     """Cells with those of some places as a list at the end.
 
     Empty cells at the end of the list are no choices.

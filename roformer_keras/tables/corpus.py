@@ -61,7 +61,7 @@ class CorpusSource(Settings):
     group: str | None = columns(None, only=Only("holdout", bool, "holdout"))
     holdout: float = number(0.0, minimum=0, below=1)
 
-    def _check_together(self):
+    def _check_together(self) -> None:
         refuse(
             not self.files,
             "files must name a file, got none",
@@ -117,7 +117,9 @@ def read_corpus(
     return itertools.chain(*parts)
 
 
-def _select(records, holdout, part):
+def _select(
+    records: Iterator[tuple[tuple[str, ...], str | None]], holdout: float, part: str
+) -> Iterator[tuple[str, ...]]:
     for values, group in records:
         if holdout and part != "all":
             group = "\n".join(values) if group is None else group
@@ -127,14 +129,14 @@ def _select(records, holdout, part):
 
 
 @functools.lru_cache(256)
-def _is_held_out(group, holdout):
+def _is_held_out(group: str, holdout: float) -> bool:
     # JSON may escape half of a surrogate pair, which is no character.
     data = group.encode("utf-8", "surrogatepass")
     drawn = hashlib.blake2b(data, digest_size=8).digest()
     return int.from_bytes(drawn) < holdout * 2**64
 
 
-def _matches(pattern):
+def _matches(pattern: str) -> list[str]:
     if _is_corpus(pattern):
         return [pattern]
     if os.path.isdir(pattern):
@@ -157,5 +159,5 @@ def _matches(pattern):
     return paths
 
 
-def _is_corpus(path):
+def _is_corpus(path: str) -> bool:
     return os.path.isfile(path) or is_saved_dataset(path) or is_uri(path)

@@ -69,7 +69,7 @@ def text_names(count: int, has_choices: bool = False) -> tuple[str, ...]:
     return ("text",) if count == 1 else ("first", "second", "third")[:count]
 
 
-def row_names(row: Sequence) -> tuple[str, ...]:
+def row_names(row: Sequence[object]) -> tuple[str, ...]:
     """The names of the texts of a row that was read, as in `text_names`."""
     return text_names(len(row), not isinstance(row[-1], str))
 
@@ -191,10 +191,10 @@ class TextTable:
         skipped: pairs of a line, or row, that was left out, and why.
     """
 
-    texts: list
-    labels: list | None
+    texts: list[tuple[Value, ...]]
+    labels: list[Value] | None
     places: list[Place]
-    groups: list | None = None
+    groups: list[tuple[tuple[int, str], ...]] | None = None
     skipped: list[tuple[int, str]] = field(default_factory=list)
 
     @property
@@ -204,7 +204,7 @@ class TextTable:
 
 
 def read_table(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     count: int,
     fields: Sequence[str] = (),
     labelled: bool = True,
@@ -336,7 +336,9 @@ def checked_rows(
     def checked(values: tuple[Value, ...], place: Place) -> Row:
         texts, others = values[: count - wanted.has_choices], values[count:]
         if has_tokens and wanted.is_labelled:
-            others = (token_tags(texts[-1], others[0]), *others[1:])
+            # A label is `TokenTags` here.
+            label = cast("Value", token_tags(texts[-1], others[0]))
+            others = (label, *others[1:])
         texts = tuple(_joined(text, has_tokens) for text in texts)
         for name, text in zip(names, texts, strict=False):
             if not isinstance(text, str) or not (may_be_empty or text.strip()):

@@ -4,18 +4,18 @@ They are recognised by what they can do, so that none of these libraries is impo
 Their rows are read as they are needed.
 """
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
 from roformer_keras.base.errors import ConfigurationError, Hint, refuse
+from roformer_keras.base.types import Texts
 from roformer_keras.tables.arrow import ROWS_AT_A_TIME, stored_features, with_names
 from roformer_keras.tables.files import LABEL, is_missing, text_names
 
 
-def is_table(x: Any) -> bool:
+def is_table(x: Texts) -> bool:
     """True if `x` has rows and named columns."""
     # The columns of a query are not to be asked for.
     refuse(
@@ -34,34 +34,26 @@ def is_table(x: Any) -> bool:
     )
 
 
-def read_rows(x: Any, columns: Sequence) -> Iterator[tuple]:
+def read_rows(x: Texts, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """The values of some columns, row by row."""
     columns = list(columns)
     if hasattr(x, "itertuples"):
-        return x[columns].itertuples(index=False, name=None)
-    if hasattr(x, "iter_rows"):
-        return x.select(columns).iter_rows()
-    if hasattr(x, "to_pylist"):
-        batches = _batches(x.select(columns))
-        parts = ([one.to_pylist() for one in batch.columns] for batch in batches)
+        yield from x[columns].itertuples(index=False, name=None)
+    elif hasattr(x, "iter_rows"):
+        yield from x.select(columns).iter_rows()
+    elif hasattr(x, "to_pylist"):
+        x = x.select(columns)
+        for start in range(0, x.num_rows, ROWS_AT_A_TIME):
+            rows = x.slice(start, ROWS_AT_A_TIME)
+            yield from zip(*(one.to_pylist() for one in rows.columns), strict=True)
     else:
         # Values as they are, and not those of a format such as torch's.
         plain = x.with_format(None).select_columns(columns)
-        parts = (
-            [batch[name] for name in columns] for batch in plain.iter(ROWS_AT_A_TIME)
-        )
-    return itertools.chain.from_iterable(zip(*part, strict=True) for part in parts)
+        for batch in plain.iter(ROWS_AT_A_TIME):
+            yield from zip(*(batch[name] for name in columns), strict=True)
 
 
-def _batches(x):
-    """Batches of few rows of an Arrow table, or of a batch of any size."""
-    if hasattr(x, "to_batches"):
-        return x.to_batches(max_chunksize=ROWS_AT_A_TIME)
-    starts = range(0, x.num_rows, ROWS_AT_A_TIME)
-    return (x.slice(start, ROWS_AT_A_TIME) for start in starts)
-
-
-def column_names(x: Any) -> list:
+def column_names(x: Texts) -> list[str]:
     """The names of the columns of a table."""
     # Those of Arrow's `columns` are values.
     names = x.column_names if hasattr(x, "column_names") else x.columns
@@ -72,11 +64,11 @@ def column_names(x: Any) -> list:
 
 
 def text_columns(
-    names: Sequence,
+    names: Sequence[str],
     counts: Sequence[int],
     has_choices: bool = False,
-    trained: Sequence = (),
-) -> list:
+    trained: Sequence[str] = (),
+) -> list[str]:
     """The columns that hold the texts of a row.
 
     They are those that a model was trained on, or named `text`, or `first`, `second`
@@ -107,7 +99,7 @@ def text_columns(
     )
 
 
-def _single(columns, names):
+def _single(columns: Sequence[str], names: Sequence[str]) -> list[str]:
     """Columns as a list; each name must be that of one column."""
     for name in columns:
         if names.count(name) > 1:
@@ -118,13 +110,13 @@ def _single(columns, names):
 
 
 def split_labels(
-    x: Any,
+    x: Texts,
     counts: Sequence[int],
     fields: Sequence[str] = (),
     or_none: bool = False,
     has_choices: bool = False,
-    trained: Sequence = (),
-) -> tuple["TextRows", list]:
+    trained: Sequence[str] = (),
+) -> tuple["TextRows", list[Any]]:
     """The texts and the labels of a table."""
     names = column_names(x)
     if fields and (isinstance(fields, str) or len(fields) - 1 not in counts):
@@ -159,7 +151,7 @@ def split_labels(
     return TextRows(x, columns), labels
 
 
-def read_labels(x: Any, column: Any) -> list:
+def read_labels(x: Texts, column: str) -> list[Any]:
     """The values of a column of a table, with the names of its class numbers."""
     # `datasets` has features; Arrow has what it stored of them.
     features = getattr(x, "features", None)
@@ -172,10 +164,10 @@ def read_labels(x: Any, column: Any) -> list:
 class TextRows:
     """The texts of a table, read again by each loop."""
 
-    def __init__(self, table: Any, columns: Sequence):
+    def __init__(self, table: Texts, columns: Sequence[str]):
         self._table, self.names = table, tuple(columns)
 
-    def __iter__(self) -> Iterator[tuple]:
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return read_rows(self._table, self.names)
 
 

@@ -3,6 +3,7 @@
 import itertools
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from roformer_keras.base.errors import ConfigurationError, Hint, SourceError
 from roformer_keras.io.json_file import check_unicode, parse_json, strict_json
@@ -17,6 +18,7 @@ _QUESTIONS = (
     "a file of questions has data, a list of articles with paragraphs, and these have "
     "a context and qas; a file with an object a line is of the format jsonl"
 )
+_Content = TypeVar("_Content", list[Value], dict[str, Value])
 _Rows = Iterator[tuple[int, Mapping[str, Value] | SourceError]]
 
 
@@ -48,9 +50,11 @@ def read_list(file: File, keys: Sequence[str]) -> _Rows:
     text = file.text()
     content = _parse(text, file, _LAYOUT, list) if text.strip() else []
     for number, item in enumerate(content, start=1):
-        is_object = isinstance(item, dict)
-        message = f"{file.place(number)} must be an object, got {item!r:.60}"
-        yield number, item if is_object else SourceError(message, hint=_LAYOUT)
+        if isinstance(item, dict):
+            yield number, item
+        else:
+            message = f"{file.place(number)} must be an object, got {item!r:.60}"
+            yield number, SourceError(message, hint=_LAYOUT)
 
 
 def read_squad(file: File, keys: Sequence[str]) -> _Rows:
@@ -67,7 +71,9 @@ def read_squad(file: File, keys: Sequence[str]) -> _Rows:
                 yield next(numbers), ChainMap(question, paragraph, article)
 
 
-def _children(parent, key, place):
+def _children(
+    parent: Mapping[str, Value], key: str, place: str
+) -> Iterator[tuple[str, dict[str, Value]]]:
     """The places of the objects in a list of an object, and these."""
     children = parent.get(key)
     if not isinstance(children, list):
@@ -81,8 +87,9 @@ def _children(parent, key, place):
         yield item_place, child
 
 
-def _parse(text, file, hint, kind):
+def _parse(text: str, file: File, hint: str, kind: type[_Content]) -> _Content:
     try:
-        return parse_json(text, file.name, kind=kind, trusted=True)
+        content: _Content = parse_json(text, file.name, kind=kind, trusted=True)
     except ConfigurationError as error:
         raise SourceError(error.message, hint=hint) from error
+    return content

@@ -4,22 +4,28 @@ import contextlib
 import datetime
 import warnings
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from roformer_keras.base.errors import ConfigurationError, SourceError, name_list
 from roformer_keras.base.extras import import_extra
 from roformer_keras.tables.opening import File
 
+if TYPE_CHECKING:
+    import openpyxl
 
-def read_sheet(file: File, keys: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+_Cells = tuple[int, list[str]]
+
+
+def read_sheet(file: File, keys: Sequence[str]) -> Iterator[_Cells]:
     """Numbers and cells of the rows of a workbook that are not empty.
 
     As in CSV, cells at the end of a row may be empty.
     """
-    openpyxl = import_extra("openpyxl", "an .xlsx file")
+    library = import_extra("openpyxl", "an .xlsx file")
     try:
         with file.open(seeks=True) as stream:
             with _quiet():
-                book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
+                book = library.load_workbook(stream, read_only=True, data_only=True)
             rows = _sheet_rows(book, file.name)
             while True:
                 with _quiet():
@@ -39,15 +45,16 @@ def read_sheet(file: File, keys: Sequence[str]) -> Iterator[tuple[int, list[str]
 
 
 @contextlib.contextmanager
-def _quiet():
+def _quiet() -> Iterator[None]:
     """Leaves out what openpyxl says of styles, and of dates that are none."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=UserWarning, module="openpyxl")
         yield
 
 
-def _sheet_rows(book, name):
-    names, width = [], 0
+def _sheet_rows(book: "openpyxl.Workbook", name: str) -> Iterator[_Cells]:
+    names: list[str] = []
+    width = 0
     for sheet in book.worksheets:
         # The size that a file states can be wrong.
         sheet.reset_dimensions()
@@ -68,7 +75,7 @@ def _sheet_rows(book, name):
             yield number, cells + [""] * (width - len(cells))
 
 
-def _cell_text(value):
+def _cell_text(value: object) -> str:
     """A cell as CSV has it."""
     if value is None:
         return ""

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from roformer_keras.base.checks import is_integer
 from roformer_keras.base.errors import ConfigurationError, SourceError
@@ -32,12 +31,17 @@ _UNSPACED = re.compile(
 # === Lists ===
 
 
+def as_list(value: object) -> object:
+    """An array of NumPy as a list; others unchanged."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 @dataclass(frozen=True)
 class TokenTags:
     """Tokens of a text, and a tag for each."""
 
-    tokens: tuple
-    tags: tuple
+    tokens: tuple[str, ...]
+    tags: tuple[str | int, ...]
 
     def of_characters(self, names: Sequence[str] = ()) -> list[str]:
         """A tag for each character of `join_tokens(tokens)`."""
@@ -63,7 +67,7 @@ def join_tokens(tokens: Sequence[str]) -> str:
     return "".join(" " * blank + token for token, blank in pairs)
 
 
-def _blanks(tokens):
+def _blanks(tokens: Sequence[str]) -> list[bool]:
     """True for each token with a blank before it."""
     # Without a word of several characters, a row is split into characters.
     has_words = any(
@@ -77,31 +81,30 @@ def _blanks(tokens):
     ]
 
 
-def token_tags(tokens: Any, label: Any) -> Any:
+def token_tags(tokens: object, label: object) -> object:
     """A label of a tag for each of several tokens as `TokenTags`; others unchanged."""
-    label = label.tolist() if hasattr(label, "tolist") else label
-    is_list = isinstance(tokens, list) or hasattr(tokens, "tolist")
-    if not is_list or not isinstance(label, list | tuple):
+    tokens, label = as_list(tokens), as_list(label)
+    if not isinstance(tokens, list) or not isinstance(label, list | tuple):
         return label
     is_tags = all(isinstance(one, str) or is_integer(one) for one in label)
     fits = is_tags and len(label) == len(tokens)
     return TokenTags(tuple(tokens), tuple(label)) if fits else label
 
 
-def join_row(row: Any) -> Any:
+def join_row(row: object) -> object:
     """The text of a row that is a list of tokens; other rows unchanged."""
     tokens = row_tokens(row)
     return row if tokens is None else join_tokens(tokens)
 
 
-def row_tokens(row: Any) -> list | None:
+def row_tokens(row: object) -> list[str] | None:
     """The tokens of a row: a list of str, or a tuple of one; None of other rows."""
     if isinstance(row, tuple) and len(row) == 1:
         row = row[0]
-    if hasattr(row, "tolist"):
-        row = row.tolist()
-    is_tokens = isinstance(row, list) and bool(row)
-    return row if is_tokens and all(isinstance(one, str) for one in row) else None
+    tokens = as_list(row)
+    if not isinstance(tokens, list) or not tokens:
+        return None
+    return tokens if all(isinstance(token, str) for token in tokens) else None
 
 
 def are_plain(names: Iterable[str]) -> bool:
@@ -120,16 +123,17 @@ def are_plain(names: Iterable[str]) -> bool:
     return True
 
 
-def _is_of_scheme(match):
+def _is_of_scheme(match: re.Match[str] | None) -> bool:
     return match is not None and (match[1] in "Oo") != bool(match[2])
 
 
-def name_tags(tags: Iterable, names: Sequence[str] = ()) -> list[str]:
+def name_tags(tags: Iterable[str | int], names: Sequence[str] = ()) -> list[str]:
     """Tags as str, in letters of BIOES: `b_LOC` is `B-LOC`, `L-LOC` is `E-LOC`.
 
     Plain tags, which are labels themselves, stay what they are.
     """
-    names_found, is_plain = [], are_plain(names)
+    names_found: list[str] = []
+    is_plain = are_plain(names)
     for tag in tags:
         if is_integer(tag):
             if not 0 <= tag < len(names):
@@ -140,6 +144,7 @@ def name_tags(tags: Iterable, names: Sequence[str] = ()) -> list[str]:
                     "spans as labels=, in the order of the numbers O, B, I, B, I, ...",
                 )
             tag = names[int(tag)]
+        tag = str(tag)
         match = _TAG.fullmatch(tag)
         if match is not None and _is_of_scheme(match) and not is_plain:
             letter = match[1].upper()
@@ -149,7 +154,7 @@ def name_tags(tags: Iterable, names: Sequence[str] = ()) -> list[str]:
     return names_found
 
 
-def _tags_of(token, tag):
+def _tags_of(token: str, tag: str) -> list[str]:
     """A tag for each character of a token."""
     kind, label, following = tag[:1], tag[1:], len(token) - 1
     if not following or label[:1] != "-":
@@ -172,58 +177,48 @@ def read_tagged(
     columns than most, its SourceError. Lines `-DOCSTART-`, between the documents of
     CoNLL, are left out.
     """
-    texts: list[tuple[int, list]] = []
-    errors: dict[int, SourceError] = {}
-    widths: dict[int, dict[int, int]] = {}
-    counts: Counter[int] = Counter()
-    is_inside = False
+    texts: list[dict[int, list[str]]] = [{}]
     for line, text in file.lines():
-        if not text.strip() or text.startswith("-DOCSTART-"):
-            is_inside = False
-            continue
-        if not is_inside:
-            texts.append((line, []))
-        is_inside = True
-        begins, tokens = texts[-1]
-        words = _words_of(text)
-        if len(words) > 1:
-            tokens.append((words[0], words[-1]))
-            # An error names the first line with its number of columns.
-            widths.setdefault(begins, {}).setdefault(len(words), line)
-            counts[len(words)] += 1
-        else:
-            error = SourceError(
-                f"{file.place(line)} must be a token and its tag, got {text!r:.60}"
-            )
-            errors.setdefault(begins, error)
-    width = counts.most_common(1)[0][0] if counts else 0
-    for begins, found in widths.items():
-        for number, line in found.items():
-            if number != width:
-                error = SourceError(
-                    f"{file.place(line)} must have {width} columns, as most "
-                    f"lines, got {number}",
-                    hint="a token with blanks needs tabs between the columns",
-                )
-                errors.setdefault(begins, error)
-    readable = [tokens for begins, tokens in texts if begins not in errors]
-    has_places = all(_have_places([token for token, _ in found]) for found in readable)
-    if readable and has_places:
+        if text.strip() and not text.startswith("-DOCSTART-"):
+            texts[-1][line] = _words_of(text)
+        elif texts[-1]:
+            texts.append({})
+    texts = [lines for lines in texts if lines]
+    widths = Counter(len(words) for lines in texts for words in lines.values())
+    # A line without a tag is none of any width.
+    del widths[1]
+    width = max(widths, key=widths.__getitem__, default=0)
+    good = [lines for lines in texts if {width} == {*map(len, lines.values())}]
+    has_places = all(
+        _have_places([words[0] for words in lines.values()]) for lines in good
+    )
+    if good and has_places:
         _LOGGER.info(
             "%s has a number after each character, its place in a word; it is left out",
             file.name,
         )
-    for begins, tokens in texts:
-        if begins in errors:
-            yield begins, errors[begins]
+    for lines in texts:
+        begin = next(iter(lines))
+        wrong = next((line for line in lines if len(lines[line]) != width), None)
+        if wrong is not None:
+            yield begin, _line_error(str(file.place(wrong)), lines[wrong], width)
             continue
-        if has_places:
-            tokens = [(token[0], tag) for token, tag in tokens]
-        words, tags = zip(*tokens, strict=True)
-        yield begins, [join_tokens(words), TokenTags(words, tags).of_characters()]
+        tokens = [words[0][: 1 if has_places else None] for words in lines.values()]
+        tags = TokenTags(tuple(tokens), tuple(words[-1] for words in lines.values()))
+        yield begin, [join_tokens(tokens), tags.of_characters()]
 
 
-def _words_of(text):
+def _line_error(place: str, words: list[str], width: int) -> SourceError:
+    """The error of a line with another number of columns."""
+    if len(words) < 2:
+        return SourceError(f"{place} must be a token and its tag, got {words[0]!r:.60}")
+    return SourceError(
+        f"{place} must have {width} columns, as most lines, got {len(words)}",
+        hint="a token with blanks needs tabs between the columns",
+    )
+
+
+def _words_of(text: str) -> list[str]:
     """The columns of a line, with tabs or else spaces between them.
 
     With tabs a token may have spaces, or be one.
@@ -235,7 +230,7 @@ def _words_of(text):
     return [token.strip() or token, *(other.strip() for other in others)]
 
 
-def _have_places(tokens):
+def _have_places(tokens: list[str]) -> bool:
     """True if each token is a character and its place in a word: 0, 1, 2, 0, 0, ...
 
     So is the first column of Weibo's corpus of entities.

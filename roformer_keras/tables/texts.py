@@ -1,15 +1,15 @@
 """Texts and labels of any container, checked."""
 
-import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar, overload
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from roformer_keras.base.errors import ConfigurationError, refuse
-from roformer_keras.base.types import Texts
+from roformer_keras.base.types import Texts, Unchecked
 from roformer_keras.tables.choices import check_choices
 from roformer_keras.tables.memory import (
     TextRows,
@@ -20,67 +20,17 @@ from roformer_keras.tables.memory import (
 )
 from roformer_keras.tables.tagged import join_row
 
-_Function = TypeVar("_Function", bound=Callable)
-_Answer = TypeVar("_Answer", covariant=True)
-_Answers = TypeVar("_Answers", covariant=True)
-_Probabilities = TypeVar("_Probabilities", covariant=True)
-
-
-def one_or_many(answer: _Function) -> _Function:
-    """Makes a method that answers texts give the one answer of a single str."""
-
-    @functools.wraps(answer)
-    def answer_one(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(x, str):
-            return answer(self, [x], *args, **kwargs)[0]
-        return answer(self, x, *args, **kwargs)
-
-    return answer_one  # type: ignore[return-value]
-
-
-class AnsweringMethod(Protocol[_Answer, _Answers, _Probabilities]):
-    """A method that answers texts, by the types of its arguments."""
-
-    @overload
-    def __call__(
-        self, x: Iterator, *, probabilities: bool = False, **kwargs: Any
-    ) -> Iterator[_Answer]: ...
-
-    @overload
-    def __call__(
-        self, x: Texts, *, probabilities: Literal[False] = False, **kwargs: Any
-    ) -> _Answers: ...
-
-    @overload
-    def __call__(
-        self, x: Texts, *, probabilities: Literal[True], **kwargs: Any
-    ) -> _Probabilities: ...
-
-    @overload
-    def __call__(
-        self, x: Texts, *, probabilities: bool, **kwargs: Any
-    ) -> _Answers | _Probabilities: ...
-
-
-class Answers(Generic[_Answer, _Answers, _Probabilities]):
-    """`one_or_many` with the types of one answer, of several, and of probabilities."""
-
-    def __new__(cls, answer: Callable) -> Self:
-        return one_or_many(answer)  # type: ignore[return-value]
-
-    def __get__(
-        self, model: Any, owner: Any = None
-    ) -> AnsweringMethod[_Answer, _Answers, _Probabilities]:
-        raise NotImplementedError
+# The texts of a row, of which the last may be a tuple of choices.
+_Texts = tuple[Any, ...]
 
 
 def as_texts(
-    x,
+    x: Texts,
     counts: Sequence[int] = (1, 2),
     has_choices: bool = False,
     has_tokens: bool = False,
     may_be_empty: bool = False,
-) -> list[tuple[str, ...]]:
+) -> list[_Texts]:
     """Texts as a user has them, as a list of tuples, each of what makes one row.
 
     Args:
@@ -99,70 +49,74 @@ def as_texts(
         ConfigurationError: there is no text, one is no str or must not be empty, or
             rows have different or wrong numbers of texts.
     """
-    x = raw_rows(x, counts, has_choices)
-    rows = [
-        (row,) if isinstance(row, str) else _tuple(row, number)
-        for number, row in enumerate(map(join_row, x) if has_tokens else x)
-    ]
-    if not rows:
-        raise ConfigurationError("there must be at least one text, got none")
-    expected = len(rows[0])
-    if expected not in counts:
-        what = "text" if tuple(counts) == (1,) else "texts"
-        what += ", choices counted as one" * has_choices
-        raise ConfigurationError(
-            f"a row must have {' or '.join(map(str, sorted(counts)))} {what}, got "
-            f"{expected}"
+    stream = raw_rows(x, counts, has_choices)
+    rows: list[_Texts] = []
+    for row in checked_rows(stream, counts, has_choices, has_tokens, may_be_empty):
+        rows.append(row)
+        refuse(
+            len(row) != len(rows[0]),
+            f"all rows must have as many texts as the first, {len(rows[0])}; row "
+            f"{len(rows) - 1} has {len(row)}",
         )
+    refuse(not rows, "there must be at least one text, got none")
+    return rows
+
+
+def checked_rows(
+    rows: Iterable[Unchecked],
+    counts: Sequence[int],
+    has_choices: bool = False,
+    has_tokens: bool = False,
+    may_be_empty: bool = False,
+) -> Iterator[_Texts]:
+    """Rows, each checked when it is read; other arguments as in `as_texts`."""
     for number, row in enumerate(rows):
-        if len(row) != expected:
+        row = join_row(row) if has_tokens else row
+        if isinstance(row, list | tuple | np.ndarray):
+            texts: _Texts = tuple(row)
+        elif isinstance(row, str):
+            texts = (row,)
+        else:
+            raise _no_text(row, number)
+        if len(texts) not in counts:
+            what = "text" if tuple(counts) == (1,) else "texts"
+            what += ", choices counted as one" * has_choices
+            expected = " or ".join(map(str, sorted(counts)))
             raise ConfigurationError(
-                f"all rows must have as many texts as the first, {expected}; row "
-                f"{number} has {len(row)}"
+                f"a row must have {expected} {what}, got {len(texts)}", row=number
             )
-        texts = row[:-1] if has_choices else row
-        for text in texts:
+        for text in texts[: len(texts) - has_choices]:
             if not isinstance(text, str):
                 raise _no_text(text, number)
-            if not (may_be_empty or text.strip()):
-                raise ConfigurationError(
-                    f"a text must not be empty, got {text!r}",
-                    row=number,
-                    hint="leave it out",
-                )
+            refuse(
+                not (may_be_empty or text.strip()),
+                f"a text must not be empty, got {text!r}",
+                row=number,
+                hint="leave it out",
+            )
         if has_choices:
-            rows[number] = (*texts, check_choices(row[-1], number))
-    return rows
+            texts = (*texts[:-1], check_choices(texts[-1], number))
+        yield texts
 
 
 class SizedRows:
     """The rows of a table, each checked when it is read."""
 
-    def __init__(self, table, *options):
+    def __init__(self, table: tuple[TextRows, int], *options: Any):
         self._rows, self._size = table
         self._options = options
-        if not self._size:
-            as_texts([], options[0])
+        refuse(not self._size, "there must be at least one text, got none")
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[_Texts]:
         return checked_rows(self._rows, *self._options)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._size
 
 
-def checked_rows(stream, *options):
-    """Rows of an iterator, each checked when it is read."""
-    for number, row in enumerate(stream):
-        try:
-            yield as_texts([row], *options)[0]
-        except ConfigurationError as error:
-            raise ConfigurationError(
-                error.message, row=number, hint=error.hint
-            ) from error
-
-
-def raw_rows(x, counts: Sequence[int], has_choices: bool = False) -> Iterable:
+def raw_rows(
+    x: Texts, counts: Sequence[int], has_choices: bool = False
+) -> Iterable[Unchecked]:
     """The rows of any container, not yet checked; arguments as in `as_texts`."""
     check_list(x)
     has_columns = is_table(x)
@@ -188,17 +142,14 @@ def raw_rows(x, counts: Sequence[int], has_choices: bool = False) -> Iterable:
                 "a tuple of lists of texts must have lists of one length, got "
                 f"{', '.join(map(str, lengths))}"
             )
-        x = list(zip(*x, strict=True))
-    elif has_columns:
-        x = TextRows(x, text_columns(column_names(x), counts, has_choices))
-    elif hasattr(x, "to_pylist"):
-        x = plain(x)
-    elif hasattr(x, "to_numpy"):
-        x = x.to_numpy()
-    return x
+        return list(zip(*x, strict=True))
+    if has_columns:
+        return TextRows(x, text_columns(column_names(x), counts, has_choices))
+    rows: Iterable[Unchecked] = plain(x)
+    return rows.to_numpy() if hasattr(rows, "to_numpy") else rows
 
 
-def check_no_mapping(x) -> None:
+def check_no_mapping(x: Unchecked) -> None:
     """Raises ConfigurationError for a dict, whose loop would give its keys."""
     if isinstance(x, Mapping):
         raise ConfigurationError(
@@ -207,44 +158,38 @@ def check_no_mapping(x) -> None:
         )
 
 
-def _tuple(row, number):
-    if isinstance(row, list | tuple | np.ndarray):
-        return tuple(row)
-    raise _no_text(row, number)
-
-
-def _no_text(value, number):
+def _no_text(value: Unchecked, number: int) -> ConfigurationError:
     return ConfigurationError(f"a text must be a str, got {value!r}", row=number)
 
 
-def check_list(texts: Any) -> None:
+def check_list(texts: Texts) -> None:
     """Raises ConfigurationError unless it may hold texts."""
-    if isinstance(texts, str | os.PathLike) and os.path.isfile(texts):
-        raise ConfigurationError(
-            f"texts must be a list of str, got the file {os.fspath(texts)!r:.80}",
-            hint="read it first, as by pandas.read_csv; `roformer-keras finetune` and "
-            "`roformer-keras pretrain` train on files",
-        )
-    if isinstance(texts, str):
-        raise ConfigurationError(
-            f"texts must be a list of str, got one: [{texts!r:.40}]"
-        )
+    refuse(
+        isinstance(texts, str | os.PathLike) and os.path.isfile(texts),
+        f"texts must be a list of str, got the file {str(texts)!r:.80}",
+        hint="read it first, as by pandas.read_csv; `roformer-keras finetune` and "
+        "`roformer-keras pretrain` train on files",
+    )
+    refuse(
+        isinstance(texts, str),
+        f"texts must be a list of str, got one: [{str(texts)!r:.40}]",
+    )
     ways = ("__iter__", "__getitem__", "to_numpy")
-    if not any(hasattr(texts, way) for way in ways):
-        raise ConfigurationError(
-            f"texts must be a list or another container, got {texts!r:.60}"
-        )
+    refuse(
+        not any(hasattr(texts, way) for way in ways),
+        f"texts must be a list or another container, got {texts!r:.60}",
+    )
     refuse_loader(texts)
     # A loop over a `PyDataset` need not end. There is none before Keras is imported.
     keras = sys.modules.get("keras")
-    if keras is not None and isinstance(texts, keras.utils.PyDataset):
-        raise ConfigurationError(
-            f"texts must be a list or another container, got {type(texts).__name__}: "
-            "give the texts of its batches as a list"
-        )
+    refuse(
+        keras is not None and isinstance(texts, keras.utils.PyDataset),
+        f"texts must be a list or another container, got {type(texts).__name__}: "
+        "give the texts of its batches as a list",
+    )
 
 
-def is_loader(x: Any) -> bool:
+def is_loader(x: Unchecked) -> bool:
     """True for a `DataLoader` of PyTorch, which is not imported for it."""
     return any(
         kind.__name__ == "DataLoader" and kind.__module__.startswith("torch.utils.data")
@@ -252,7 +197,7 @@ def is_loader(x: Any) -> bool:
     )
 
 
-def refuse_loader(texts: Any) -> None:
+def refuse_loader(texts: Unchecked) -> None:
     """Raises ConfigurationError for a `DataLoader`.
 
     It gives several texts of a row as columns or as rows, and one batch does not tell.
@@ -265,7 +210,7 @@ def refuse_loader(texts: Any) -> None:
         )
 
 
-def as_numbers(labels) -> np.ndarray:
+def as_numbers(labels: Iterable[Any]) -> "npt.NDArray[np.float32]":
     """Labels that are numbers, or str of them, as float32 `(rows,)`."""
     labels = list(labels)
     try:

@@ -12,7 +12,7 @@ from roformer_keras.base.types import Texts
 from roformer_keras.io.vocabulary import MASK
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tables.choices import MAX_CHOICES
-from roformer_keras.tables.texts import Answers
+from roformer_keras.tasks.answering import Answers
 from roformer_keras.tasks.baselines import (
     SIMILARITIES,
     Baseline,

@@ -12,7 +12,7 @@ from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.base.types import Texts, Verbose
 from roformer_keras.layers.masks import is_token
 from roformer_keras.models import RoFormerBackbone
-from roformer_keras.tables.texts import Answers
+from roformer_keras.tasks.answering import Answers
 from roformer_keras.tasks.baselines import Baseline, BestSentence, NoAnswer
 from roformer_keras.tasks.head_parts import EXCLUDED, dense_head, sequence_of
 from roformer_keras.tasks.labels import parse_answers

@@ -15,7 +15,7 @@ from roformer_keras.layers import EfficientGlobalPointer
 from roformer_keras.layers.pointer import SpanCrossentropy, SpanF1
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.initializers import initializer
-from roformer_keras.tables.texts import Answers
+from roformer_keras.tasks.answering import Answers
 from roformer_keras.tasks.baselines import Baseline, CharacterTriples
 from roformer_keras.tasks.head_parts import sequence_of
 from roformer_keras.tasks.labels import parse_spans, rounded, sorted_names

@@ -13,7 +13,7 @@ from roformer_keras.base.types import TensorLike, Texts
 from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tables.tagged import TokenTags, are_plain, name_tags
-from roformer_keras.tables.texts import Answers
+from roformer_keras.tasks.answering import Answers
 from roformer_keras.tasks.baselines import Baseline, CharacterTags
 from roformer_keras.tasks.labels import parse_spans, sorted_names
 from roformer_keras.tasks.measures import Measure, SpanMeasure

@@ -41,10 +41,10 @@ from roformer_keras.tables.texts import (
     as_texts,
     check_list,
     checked_rows,
-    one_or_many,
     raw_rows,
 )
 from roformer_keras.tasks import adversarial
+from roformer_keras.tasks.answering import one_or_many
 from roformer_keras.tasks.keras_measures import (
     adapt_measures,
     explained,

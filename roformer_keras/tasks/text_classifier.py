@@ -12,7 +12,7 @@ from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.base.types import TensorLike, Texts
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.search.rerank import rerank
-from roformer_keras.tables.texts import Answers
+from roformer_keras.tasks.answering import Answers
 from roformer_keras.tasks.baselines import (
     SIMILARITIES,
     Baseline,

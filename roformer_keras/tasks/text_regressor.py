@@ -10,7 +10,8 @@ from keras import ops
 from roformer_keras.base.types import TensorLike, Texts
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.search.rerank import rerank
-from roformer_keras.tables.texts import Answers, as_numbers
+from roformer_keras.tables.texts import as_numbers
+from roformer_keras.tasks.answering import Answers
 from roformer_keras.tasks.baselines import SIMILARITIES, Baseline, Mean
 from roformer_keras.tasks.labels import parse_number, rounded
 from roformer_keras.tasks.measures import Measure, NumberMeasure

@@ -10,7 +10,7 @@ from keras import ops
 from roformer_keras.base.errors import refuse
 from roformer_keras.base.types import Texts
 from roformer_keras.models import RoFormerBackbone
-from roformer_keras.tables.texts import Answers
+from roformer_keras.tasks.answering import Answers
 from roformer_keras.tasks.baselines import (
     SIMILARITIES,
     Baseline,
