@@ -29,9 +29,8 @@ import os
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import cast
-
-import numpy as np
 
 from roformer_keras.base.checks import check_choice
 from roformer_keras.base.errors import (
@@ -76,8 +75,9 @@ def row_names(row: Sequence[object]) -> tuple[str, ...]:
 
 def is_missing(value: object) -> bool:
     """True if a cell holds nothing: None, NaN, or what pandas has for these."""
-    if isinstance(value, float | np.floating):
-        return bool(np.isnan(value))
+    if isinstance(value, Real):
+        # NaN differs from itself. NumPy's numbers are known without its import.
+        return bool(value != value)
     return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
