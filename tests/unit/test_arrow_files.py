@@ -5,7 +5,6 @@ import random
 
 import pyarrow as pa
 import pytest
-from hostile.run import unrefused
 from table_files import write_saved_dataset, write_table
 
 from roformer_keras.base.errors import SourceError
@@ -50,32 +49,6 @@ def test_a_saved_dataset(tmp_path):
             read_table(folder, 1)
 
 
-def test_a_format_that_the_name_does_not_say(tmp_path):
-    path = write_table(tmp_path / "a.parquet", pa.table(ROWS))
-    path = path.rename(tmp_path / "a.bin")
-    assert read_table(path, 1, format="parquet").texts == TEXTS
-    bad = write_table(tmp_path / "b.parquet", pa.table({"text": [""], "label": ["x"]}))
-    bad = str(bad.rename(tmp_path / "b.bin"))
-    with pytest.raises(SourceError, match=r"row 1 of .*b\.bin: a text must be a str"):
-        read_table(bad, 1, format="parquet")
-
-
-def test_a_file_of_lines_has_no_rows(tmp_path):
-    path = tmp_path / "a.parquet"
-    path.write_text('{"text": ""}\n')
-    with pytest.raises(SourceError, match=r"line 1 of .*: a text must be a str"):
-        read_table(path, 1, labelled=False, format="jsonl")
-
-
-def test_places_of_good_lines_are_not_looked_up(tmp_path, monkeypatch):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "好"}\n' * 100)
-    asked = []
-    monkeypatch.setattr(arrow, "is_saved_dataset", lambda path: asked.append(path))
-    assert len(read_table(path, 1, labelled=False).texts) == 100
-    assert len(asked) < 5
-
-
 @pytest.mark.parametrize(
     "kind", [pa.large_string(), pa.dictionary(pa.int8(), pa.utf8())]
 )
@@ -84,36 +57,6 @@ def test_types_of_text(kind, tmp_path):
     table = pa.table({"text": column, "label": [["O"], [], None]})
     read = read_table(write_table(tmp_path / "a.parquet", table), 1, labelled=False)
     assert read.texts == TEXTS
-
-
-BAD = [
-    ({"text": ["甲", None]}, "row 2 of .*must be a str that .*, got None in 'text'"),
-    ({"text": ["甲", " "]}, "row 2 of .*a str that is not empty, got ' ' in 'text'"),
-    ({"text": [1, 2]}, "row 1 of .*a str that is not empty, got 1 in 'text': name the"),
-    (
-        {"sentence": ["甲"]},
-        "must have the column 'text' once, and it is not there; got",
-    ),
-    ({"text": pa.nulls(2)}, "row 1 of .*must be a str that .*, got None in 'text'"),
-    ({"text": pa.array([b"a"])}, "row 1 of .*must be a str that .*, got b'a' in"),
-]
-
-
-def test_what_is_no_text(tmp_path):
-    cases = []
-    for number, (columns, message) in enumerate(BAD):
-        for kind in ("parquet", "arrow"):
-            path = write_table(tmp_path / f"{number}.{kind}", pa.table(columns))
-            cases.append(((path, 1, (), False), message))
-    assert unrefused(cases, read_table, SourceError) == []
-
-
-def test_rows_without_a_text_can_be_left_out(tmp_path):
-    path = write_table(tmp_path / "a.parquet", pa.table({"text": ["甲", None, "乙"]}))
-    skipped = []
-    table = read_table(path, 1, labelled=False, skipped=skipped)
-    assert (table.texts, table.lines) == ([("甲",), ("乙",)], [1, 3])
-    assert [row for row, _ in skipped] == [2]
 
 
 @pytest.mark.parametrize("offsets", [(0, 10**9), (2**30, 2**30 + 5), (2**32 - 9, 150)])

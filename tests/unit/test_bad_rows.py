@@ -67,7 +67,9 @@ CORPUS = "a field must be a string, a list of strings or a number, got "
 FAULTS = {
     "blank": ([" ", "b"], f"{TEXT}' ' in 'text'", CONTAINERS, MAY_BE_BLANK),
     "empty": (["", "b"], f"{TEXT}'' in 'text'", CONTAINERS, MAY_BE_BLANK),
+    "wide blank": (["\u3000\u2003", "b"], TEXT, CONTAINERS, MAY_BE_BLANK),
     "number": ([7, "b"], f"{TEXT}7 in 'text'", ("jsonl", "json"), ("pretrain",)),
+    "truth": ([True, "b"], f"{TEXT}True in 'text'", ("jsonl", "json"), ()),
     "object": ([{"a": 1}, "b"], f"{TEXT}{{'a': 1}} in 'text'", ("jsonl", "json"), ()),
     "none": ([None, "b"], f"{TEXT}None in 'text'", KEYED, ()),
     "list": ([["a", 1], "b"], f"{TEXT}['a', 1] in 'text'", ("jsonl", "json"), ()),
@@ -85,6 +87,15 @@ FILES = {
             "cells": "must name the columns 'words'",
             "objects": "must have 'words'",
             "columnar": "must have the column 'words' once, and it is not there",
+        },
+    ),
+    "another column twice": (
+        ["text", "label", "x", "x"],
+        (),
+        {
+            "cells": "must name each column once, got 'x' 2 times",
+            "objects": "'x' is there twice",
+            "columnar": "must have the column 'x' once, and it is twice",
         },
     ),
     "a column twice": (

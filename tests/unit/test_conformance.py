@@ -98,29 +98,9 @@ def changed(path, old, new):
     return path
 
 
-def twice(folder, kind):
-    return make(folder, kind, names=["text", "label", "text"])
-
-
 def nameless(folder, kind):
     """Two columns without a name."""
     return make(folder, kind, names=["text", "label", "", ""])
-
-
-def long_row(folder, kind):
-    if kind == "bio":
-        return write_file(folder / "x.bio", "今 O\n天 O\n明 x O\n")
-    return write_rows(folder, kind, [NAMES, *ROWS, ["后天", "好", "多"]])
-
-
-def short_row(folder, kind):
-    if kind == "bio":
-        return write_file(folder / "x.bio", "今 O\n天\n")
-    if kind in CELLS:
-        return write_rows(folder, kind, [NAMES, *ROWS, ["后天"]])
-    path = make(folder, kind)
-    path.write_bytes(path.read_bytes().replace(b'"text"', b'"x"', 1))
-    return path
 
 
 def with_member(member):
@@ -189,24 +169,15 @@ def empty(folder, kind):
 
 TEXTUAL = [kind for kind in KINDS if kind not in (*COLUMNS, "xlsx")]
 NO_XLSX = [kind for kind in KINDS if kind != "xlsx"]
-NAMED = [kind for kind in KINDS if kind not in ("bio", *NESTED)]
 CONTROL = "今\x00\x1b天"
 # What a file has, how it is made, the containers that can have it, and what readers do:
 # words of the error, or the text of the first row.
 PROPERTIES = {
-    "a name twice": (twice, NAMED, "once|twice"),
     "two columns without a name": (nameless, [*CELLS, *COLUMNS], "今天"),
     "a name without a name twice": (
         with_member('"": 1, "": 2'),
         TEXTS_OF_JSON,
         "the key '' is there twice",
-    ),
-    "a key twice": (with_member('"x": 1, "x": 2'), TEXTS_OF_JSON, "is there twice"),
-    "a long row": (long_row, [*CELLS, "bio"], "columns"),
-    "a short row": (
-        short_row,
-        [kind for kind in (*CELLS, "jsonl", "json", "bio") if kind != "xlsx"],
-        "columns|must have|token and its tag",
     ),
     "NaN": (with_member('"x": NaN'), TEXTS_OF_JSON, "NaN is no JSON"),
     "Infinity": (with_member('"x": -Infinity'), TEXTS_OF_JSON, "Infinity is no JSON"),
@@ -219,11 +190,6 @@ PROPERTIES = {
     "half of a surrogate pair": (half, KINDS, "UTF|utf|Invalid|invalid|reference"),
     "half of one, escaped": (escaped_half, TEXTS_OF_JSON, "half of a surrogate pair"),
     "control characters": (with_text(CONTROL), NO_XLSX, CONTROL),
-    "a blank text": (
-        with_text(" \u3000"),
-        NO_XLSX,
-        "not empty|a token and its tag",
-    ),
     "deep values": (
         with_member(f'"x": {"[" * 101}{"]" * 101}'),
         TEXTS_OF_JSON,
@@ -244,7 +210,6 @@ APART = {
     "an infinite number": (unlabelled, lines, records, pieces),
     "deep types": (unlabelled, lines, records, pieces),
     "two columns without a name": (pieces,),
-    "a blank text": (records, pieces),
     "no row": (records, pieces),
 }
 

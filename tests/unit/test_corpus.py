@@ -193,13 +193,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path, packing):
 
 BAD = [
     ("a.txt", b"\xe4\xb8\x80\n\xff\n", {}, "line 2 of .*a.txt must be UTF-8"),
-    ("a.jsonl", "{}\n", {}, "line 1 of .* must have 'text', got none"),
-    ("a.jsonl", '{"a": 1}\n', {}, "line 1 of .* must have 'text', got 'a'"),
     ("a.jsonl", '\n{"text": \n', {}, "line 2 of .* a JSON object: Expecting"),
-    ("a.jsonl", "[1]\n", {}, "line 1 of .* must be a JSON object, got [1]"),
-    ("a.jsonl", '{"text": null}', {}, "line 1 of .* a list of strings.*, got None"),
     ("a.jsonl", '{"text": true}', {}, "line 1 of .* a list of strings.*, got True"),
-    ("a.jsonl", '{"text": [1]}', {}, "a list of strings.*, got [1]"),
     (
         "a.jsonl",
         '{"text": ""}',
@@ -208,14 +203,12 @@ BAD = [
     ),
     ("a.tsv", "一\t二\n一\n", {"fields": ["2"]}, "line 2 .* 2 columns, got 1"),
     ("a.tsv", "一\t二\n", {"group": "3", "holdout": 0.1}, "line 1 .* 3 columns, got 2"),
-    ("a.tsv", "一\t二\n", {"fields": ["0"]}, "must name the columns '0', got '一'"),
     (
         "a.tsv",
         "一\t二\n",
         {"group": "book", "holdout": 0.1},
         "must have the column 'book', by which rows are grouped",
     ),
-    ("a.csv", '"一', {}, "line 1 of .* is no CSV"),
 ]
 
 
@@ -228,20 +221,6 @@ def test_bad_content(tmp_path):
     assert wrong == []
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".xz"])
-def test_broken_archives(tmp_path, suffix):
-    path = tmp_path / f"a.txt{suffix}"
-    write_lines(path, LINES * 1000)
-    good = path.read_bytes()
-    middle = len(good) // 2
-    flipped = bytearray(good)
-    flipped[-12 if suffix == ".xz" else -6] ^= 255
-    for bad in (good[:middle], bytes(flipped), b"no archive\n" * 9):
-        path.write_bytes(bad)
-        with pytest.raises(SourceError, match=f"cannot read .*a.txt{suffix}"):
-            whole(path)
-
-
 def test_absent_files(tmp_path):
     for name, message in (
         ("none.txt", "there is no file .*none.txt"),
@@ -250,16 +229,6 @@ def test_absent_files(tmp_path):
     ):
         with pytest.raises(SourceError, match=message):
             read_corpus(source_of(tmp_path / name))
-
-
-def test_kinds_that_are_no_text(tmp_path):
-    cases = []
-    for kind in ("zip", "tar", "bz2"):
-        for packing in ("", ".gz", ".XZ"):
-            path = tmp_path / f"a.{kind}{packing}"
-            path.write_bytes(b"[1,\n2]\n")
-            cases.append(((source_of(path),), f"a table must be .*a.{kind}"))
-    assert unrefused(cases, read_corpus, SourceError) == []
 
 
 def test_bad_sources():

@@ -1,6 +1,7 @@
 """A format that is registered once is read wherever files are."""
 
 import gzip
+import lzma
 
 import fsspec
 import pyarrow
@@ -83,15 +84,25 @@ def test_commands_know_a_new_format(path, tmp_path, monkeypatch, capsys):
         CorpusSource(files=("x",), format="x")
 
 
-@pytest.mark.parametrize("ending", [".zst", ".ZST"])
-def test_zstandard_and_uris(ending, tmp_path):
+PACKERS = {
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".zst": lambda data: pyarrow.compress(data, codec="zstd", asbytes=True),
+}
+
+
+@pytest.mark.parametrize("ending", [*PACKERS, ".ZST"])
+def test_packed_files_and_uris(ending, tmp_path):
     content = "今天\t好\n明天\t坏\n".encode()
-    packed = pyarrow.compress(content, codec="zstd", asbytes=True)
+    packed = PACKERS[ending.lower()](content)
     path = write_file(tmp_path / f"x.tsv{ending}", packed)
     assert read_table(path, 1).texts == TEXTS
-    write_file(path, packed[:-5])
-    with pytest.raises(SourceError, match=r"cannot read .*x\.tsv.*Truncated"):
-        read_table(path, 1)
+    unnamed = write_file(tmp_path / f"x.train{ending}", packed)
+    assert read_table(unnamed, 1, format="tsv").texts == TEXTS
+    for bad in (packed[:-5], b"no archive\n" * 9):
+        write_file(path, bad)
+        with pytest.raises(SourceError, match=r"cannot read .*x\.tsv"):
+            read_table(path, 1)
     memory = fsspec.filesystem("memory")
     for name, data in (("x.tsv", content), (f"x.tsv{ending}", packed)):
         memory.pipe(f"/{name}", data)

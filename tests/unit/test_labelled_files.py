@@ -6,7 +6,6 @@ import io
 import json
 import lzma
 import os
-import re
 import tarfile
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from hostile.run import unrefused
 
 from roformer_keras.base.errors import ConfigurationError, SourceError, name_list
 from roformer_keras.cli.texts import read_lines
-from roformer_keras.tables.files import FORMATS, read_table
+from roformer_keras.tables.files import read_table
 
 TEXTS = [("甲，乙",), ("丙 丁",)]
 
@@ -51,15 +50,6 @@ def test_every_kind_of_file(tmp_path, name, content, fields):
     assert (unlabelled.texts, unlabelled.labels) == (TEXTS, None)
 
 
-def test_packed_files(tmp_path):
-    content = "甲，乙\t好\n丙 丁\t坏\n".encode()
-    for name, pack in (("a.tsv.gz", gzip.compress), ("a.tsv.xz", lzma.compress)):
-        assert read_table(write_file(tmp_path / name, pack(content)), 1).texts == TEXTS
-        broken = write_file(tmp_path / f"b{name}", pack(content)[:-9])
-        with pytest.raises(SourceError, match=f"cannot read .*b{name}"):
-            read_table(broken, 1)
-
-
 def test_several_texts_and_other_labels(tmp_path):
     pairs = [["甲", "乙", 0.5], ["丙", "丁", 3]]
     lines = [dict(zip(("first", "second", "label"), row, strict=True)) for row in pairs]
@@ -69,33 +59,6 @@ def test_several_texts_and_other_labels(tmp_path):
     assert table.labels == [0.5, 3]
     triplets = read_table(write_file(tmp_path / "b.tsv", "甲\t乙\t丙\tB\n"), 3)
     assert (triplets.texts, triplets.labels) == ([("甲", "乙", "丙")], ["B"])
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "reason"),
-    [
-        ("a.tsv", "甲\t好\n乙\n丙\t坏\n", "must have 2 columns, got 1"),
-        ("a.csv", "甲,好\n ,好\n丙,坏\n", "a text must be a str that is not empty"),
-        ("a.jsonl", '{"text": 3, "label": 1}', "a text must be a str"),
-        ("a.jsonl", '{"text": "乙"}', "must have 'text', 'label', got 'text'"),
-        ("a.jsonl", "[" * 10**5, "must be a JSON object"),
-    ],
-)
-def test_rows_without_a_text_or_a_column_can_be_left_out(
-    tmp_path, name, content, reason
-):
-    if name == "a.jsonl":
-        rows = [json.dumps({"text": a, "label": b}) for a, b in ("甲好", "丙坏")]
-        content = "\n".join([rows[0], content, rows[1]])
-    skipped = []
-    path = write_file(tmp_path / name, content)
-    table = read_table(path, 1, skipped=skipped)
-    assert (table.texts, table.labels) == ([("甲",), ("丙",)], ["好", "坏"])
-    assert table.lines == [1, 3]
-    ((line, found),) = skipped
-    assert line == 2 and found.startswith(reason)
-    with pytest.raises(SourceError, match=f"line 2 of .*{re.escape(reason)}"):
-        read_table(path, 1)
 
 
 def test_quoted_cells_may_go_over_lines(tmp_path):
@@ -139,23 +102,6 @@ def test_a_header_is_a_line_with_the_names_of_the_fields(
     assert table.texts == [tuple(f"{x}{n}" for x in names[:-1]) for n in range(3)]
     assert table.labels == [f"{names[-1]}{n}" for n in range(3)]
     assert table.lines == [2, 3, 4]
-
-
-@pytest.mark.parametrize(
-    ("header", "fields"),
-    [("sentence\tlabel", ()), ("stars\treview", ("2", "1")), ("评论\t标签", ())],
-)
-def test_a_row_that_seems_to_be_a_header_is_refused(tmp_path, header, fields):
-    path = write_file(tmp_path / "a.tsv", f"{header}\n甲\t好\n乙\t坏\n")
-    with pytest.raises(
-        SourceError, match=r"line 1 of .* seems to be a header: its lab"
-    ):
-        read_table(path, 1, fields)
-    names = header.split("\t")
-    assert read_table(path, 1, names).texts == [("甲",), ("乙",)]
-    # But a class comes again.
-    path = write_file(tmp_path / "a.tsv", f"{header}\n" * 2)
-    assert len(read_table(path, 1, fields).texts) == 2
 
 
 def test_plain_text_of_one_column_has_no_names(tmp_path):
@@ -209,7 +155,6 @@ BAD = [
     # Nothing in it.
     ("x.tsv", ["", "\n\n\n", b"\xef\xbb\xbf"], "x.tsv has no row"),
     ("x.csv", ["", "text,label\n", ",\n,\n"], "x.csv has no row"),
-    ("x.jsonl", ["", " \n\t\n"], "x.jsonl has no row"),
     ("x.bio", ["", "\n \n"], "x.bio has no row"),
     ("x.tsv.gz", [b""], "x.tsv.gz has no row"),
     # Bytes.
@@ -218,8 +163,6 @@ BAD = [
         [GOOD.encode(name) for name in ("utf-16", "utf-32", "gb18030", "big5")],
         "line 1 of .*x.tsv must be UTF-8",
     ),
-    ("x.csv", [GOOD.encode("gbk")], "line 1 of .*x.csv must be UTF-8"),
-    ("x.jsonl", [b"\xed\xa0\x80"], "line 1 of .*x.jsonl must be UTF-8"),
     ("x.bio", [b"\x80 O\n"], "line 1 of .*x.bio must be UTF-8"),
     ("x.tsv", [GOOD.encode() + b"\xc0\x80\t1\n"], "line 3 of .*x.tsv must be UTF-8"),
     ("x.tsv.gz", [GZ[:-9], GZ[:11]], "x.tsv.gz.*: Compressed file ended before the"),
@@ -236,31 +179,22 @@ BAD = [
     ("x.tsv.xz", [GZ], "x.tsv.xz: Input format not supported by"),
     # Tables.
     ("x.tsv", ["甲\n", bytes(1000)], f"line 1 of .*x.tsv {TWO}"),
-    ("x.tsv", ["甲\t好\n乙\n"], f"line 2 of .*x.tsv {TWO}"),
-    ("x.tsv", [f"{blank}\t好\n" for blank in ("", " ", "\u3000\u2003")], NO_TEXT),
     ("x.csv", ['"甲,好\n'], "line 1 of .*x.csv is no CSV: unexpected end of data"),
     ("x.csv", ['"甲"x,好\n'], "line 1 of .*x.csv is no CSV: ',' expected after"),
     ("x.csv", ["甲\r乙,好\r"], "is no CSV: new-line character seen in"),
-    ("x.csv", ["甲,好\n乙\n"], f"line 2 of .*x.csv {TWO}"),
     ("x.csv", ["甲;好\n乙，\n丙，\n"], f"line 1 of .*x.csv {TWO}"),
     ("x.csv", ['"甲\n\n乙",好\n丙\n'], f"line 4 of .*x.csv {TWO}"),
     ("x.bio", ["甲\n"], "line 1 of .*x.bio must be a token and its tag, got '甲"),
-    ("x.bio", ["甲 B-a\n乙\n"], "line 2 of .*x.bio must be a token and its tag"),
     # JSON.
     ("x.jsonl", ["[" * 10**5, '{"a":' * 10**5, "{"], f"line 1 of .*{NO_OBJECT}"),
     ("x.jsonl", ['{"text": "甲",\n"label": 1}\n'], f"line 1 of .*{NO_OBJECT}"),
     ("x.jsonl", [keyed("9" * 5000)], "Exceeds the limit"),
     ("x.jsonl", ["[1]\n"], f"{NO_OBJECT}, got [1]"),
-    ("x.jsonl", ["NaN\n", *map(keyed, ["NaN", "-Infinity"])], "is no JSON"),
     ("x.jsonl", ["null\n"], f"{NO_OBJECT}, got None"),
-    ("x.jsonl", ['{"text": "甲"}\n'], "must have 'text', 'label', got 'text'"),
     ("x.jsonl", ["{}\n"], "must have 'text', 'label', got none"),
-    ("x.jsonl", list(map(keyed, ["null", "3", '["甲", 1]', "{}", "true"])), NO_TEXT),
-    ("x.jsonl", ['{"text": "甲", "text": "", "label": 1}\n'], "'text' is there twice"),
     ("x.json", ["{", "[[", '{"text": "甲"}'], "x.json .*format='jsonl' reads"),
     ("x.json", ["", "[]"], "x.json has no row"),
     ("x.json", ["[1]"], "row 1 of .*x.json must be an object, got 1"),
-    ("x.jsonl", [keyed('"\\ud800"')], "line 1 of .*must hold whole characters"),
 ]
 
 
@@ -351,24 +285,6 @@ def test_places_in_words_are_left_out(tmp_path, content, text):
     table = read_table(write_file(tmp_path / "a.conll", content), 1)
     assert table.texts[0] == (text,)
     assert len(table.labels[0]) == len(text)
-
-
-@pytest.mark.parametrize(
-    "format", ["csv", "tsv", "txt", "jsonl", "json", "bio", "conll"]
-)
-def test_a_format_that_the_name_does_not_tell(format, tmp_path):
-    content = {
-        "csv": '"甲，乙",好\n丙 丁,坏\n',
-        "jsonl": '{"text": "甲，乙", "label": "好"}\n{"text": "丙 丁", "label": "坏"}',
-        "json": '[{"text": "甲，乙", "label": "好"}]',
-        "bio": "甲 O\n，O O\n\n丙 O\n",
-        "conll": "甲 O\n\n丙 O\n",
-    }.get(format, "甲，乙\t好\n丙 丁\t坏\n")
-    path = write_file(tmp_path / "data.train.gz", content)
-    with pytest.raises(SourceError, match=f"give format= .* {', '.join(FORMATS)} "):
-        read_table(path, 1)
-    named = write_file(tmp_path / f"a.{format}", content)
-    assert read_table(path, 1, format=format).texts == read_table(named, 1).texts
 
 
 @pytest.mark.parametrize("count", [1, 2])

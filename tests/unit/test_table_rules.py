@@ -9,7 +9,7 @@ import pytest
 from table_files import CELLS, KEYED, TEXT, write_columns, write_rows
 
 from roformer_keras.base.errors import ConfigurationError, SourceError
-from roformer_keras.tables.files import FORMATS, read_records, read_table
+from roformer_keras.tables.files import read_records, read_table
 from roformer_keras.tasks.labels import label_kind, parse_name, typed_names
 from roformer_keras.tasks.span_labels import as_spans
 
@@ -92,16 +92,6 @@ def test_a_label_that_is_known_is_no_header(tmp_path):
     assert len(read_table(path, 1, classes=["正"]).texts) == 3
 
 
-def test_a_row_that_repeats_the_header_is_none(tmp_path):
-    names = ["text", "label"]
-    for kind in CELLS:
-        path = write_rows(tmp_path, kind, [names, *ROWS, names, *ROWS])
-        with pytest.raises(SourceError, match=r"6 of .* repeats the header"):
-            read_table(path, 1)
-        read_table(path, 1, skipped=(skipped := []))
-        assert len(skipped) == 1
-
-
 def test_quotes_of_tsv(tmp_path):
     texts = ['他说"好"', "制\t表", "两\n行", '"开', "好", '"全"', "两\n制\t表"]
     frame = pandas.DataFrame({"text": texts, "label": list("aabbaba")})
@@ -117,19 +107,6 @@ def test_quotes_of_tsv(tmp_path):
     path.write_text('"好"\ta\n"不"\ta\n', encoding="utf-8")
     assert read_table(path, 1).texts == [("好",), ("不",)]
     assert read_table(path, 1, format="txt").texts == [('"好"',), ('"不"',)]
-
-
-@pytest.mark.parametrize("kind", [*CELLS, *KEYED])
-def test_names_that_come_twice_are_refused(kind, tmp_path):
-    for names in (["text", "label", "text"], ["text", "label", "x", "x"]):
-        rows = [[f"{name}{n}" for name in names] for n in range(3)]
-        path = write_rows(tmp_path, kind, [names, *rows])
-        for fields in ((), ("text", "label")):
-            with pytest.raises(SourceError, match=r"once|twice"):
-                read_table(path, 1, fields)
-        if kind in CELLS:
-            table = read_table(path, 1, ("1", "2"), header="first")
-            assert table.labels == ["label0", "label1", "label2"]
 
 
 @pytest.mark.parametrize("kind", [*TEXT, "bio"])
@@ -213,12 +190,6 @@ def test_semicolons_are_between_cells_where_no_comma_is(tmp_path):
         path.write_text(content, encoding="utf-8")
         rows = read_table(path, 1, skipped=[]).texts
         assert rows == [(text,) for text in texts]
-
-
-def test_an_error_of_a_format_names_all(tmp_path):
-    (tmp_path / "x.doc").write_bytes(b"")
-    with pytest.raises(SourceError, match=f"format= .* {', '.join(FORMATS)} under"):
-        read_table(tmp_path / "x.doc", 1)
 
 
 TOKENS, TAGS = ["她", "在", "New", "北京"], ["O", "O", "O", "S-LOC"]
