@@ -9,6 +9,8 @@ import pyarrow
 from common import write_file
 from pyarrow import parquet
 
+from roformer_keras.tasks.labelled_files import parse_examples, read_labelled
+
 CELLS = ("csv", "semicolons.csv", "tsv", "quoted.tsv", "txt", "xlsx")
 KEYED = ("jsonl", "json", "parquet", "arrow")
 TEXT = ("csv", "semicolons.csv", "tsv", "txt", "jsonl", "json")
@@ -67,6 +69,13 @@ def write_saved_dataset(folder, *tables):
     for name, table in zip(names, tables, strict=True):
         write_table(folder / name, table, stream=True)
     return folder
+
+
+def read_examples(path, task_class, options, count, fields=(), skips=False, **layout):
+    """The examples of a file for a task with these options."""
+    table = read_labelled(path, task_class, count, (), fields, skips=skips, **layout)
+    column = fields[-1] if fields else "label"
+    return parse_examples(path, table, task_class, options, column, skips)
 
 
 def dumped(value):

@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from roformer_keras.base.errors import ConfigurationError, Hint, SourceError, name_list
 from roformer_keras.tables.choices import choice_columns, gather_choices
@@ -96,7 +96,7 @@ class Columns:
         names: of the texts, and then of the label if it is read, as a header or a key
             has them.
         count: how many of them are texts, choices counted as one.
-        fields: other names, or numbers of columns.
+        fields: as many other names, or numbers of columns, or none.
         or_first: whether plain text that lacks the fields is read as if none were
             given.
         groups: names or numbers of columns by which rows are grouped.
@@ -119,6 +119,27 @@ class Columns:
         """True if a label is read."""
         return len(self.names) > self.count
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names or numbers of the columns."""
+        return self.fields or self.names
+
+    def names_are_in(self, head: Sequence[str]) -> bool:
+        """True if a first row has the names, in any case."""
+        return {*self.names} <= {name.lower() for name in head}
+
+    def has_header(self, has_names: bool) -> bool:
+        """True if the first row of a table is a header."""
+        has_numbers = are_numbers(self.fields)
+        if self.header == "none" and not has_numbers:
+            raise ConfigurationError(
+                "without a header, fields must be numbers of columns, got "
+                f"{', '.join(self.fields)} and header='none'"
+            )
+        if self.header is not None:
+            return self.header == "first"
+        return not has_numbers if self.fields else has_names
+
 
 def select_cells(
     file: File, rows: Iterable[_Cells], wanted: Columns, is_plain: bool = False
@@ -126,99 +147,112 @@ def select_cells(
     """The columns of rows of cells; blank rows are left out.
 
     The first row is a header if it has the fields or, without any, the names. All rows
-    have as many cells as the header, or else as most.
+    have as many cells as the header, or else as most. A row of plain text may hold
+    nothing but a text.
     """
     rows = (row for row in rows if any(row[1]))
     sample = list(itertools.islice(rows, SAMPLE))
     rows = itertools.chain(sample, rows)
     line, cells = sample[0] if sample else (1, [])
     first, place = [cell.strip() for cell in cells], file.place(line)
-    names, count, fields = (
-        wanted.names,
-        wanted.count,
-        wanted.fields[: len(wanted.names)],
-    )
-    if count == 1 and not fields and {"first", "second"} <= {*first}:
+    if wanted.count == 1 and not wanted.fields and {"first", "second"} <= {*first}:
         raise SourceError(
             f"{file.name} has the columns 'first' and 'second', and one text of each "
             "row is read",
             hint=Hint("name the columns by {fields}"),
         )
-    if is_plain and wanted.or_first and not has_columns(first, fields):
-        fields, wanted = (), dataclasses.replace(wanted, fields=())
-    head, numbered, last = first, [], (fields or names)[count - 1]
-    if wanted.has_choices and wanted.header != "none" and not are_numbers([last]):
-        numbered = choice_columns(first, last)
+    if is_plain and wanted.or_first and not has_columns(first, wanted.fields):
+        wanted = dataclasses.replace(wanted, fields=())
+    head, numbered = first, _choices_in(first, wanted)
     if numbered:
-        head = [name for at, name in enumerate(first) if at not in numbered] + [last]
-    lower = [name.lower() for name in head]
+        head = [name for at, name in enumerate(first) if at not in numbered]
+        head.append(wanted.keys[wanted.count - 1])
     # A text that stands alone in a line of plain text is a text.
-    has_names = {*names} <= {*lower} and not (is_plain and len(head) == 1)
-    is_named = wanted.header == "first"
-    if wanted.header == "none" and not are_numbers(fields):
-        raise ConfigurationError(
-            "without a header, fields must be numbers of columns, got "
-            f"{', '.join(fields)} and header='none'"
-        )
-    if wanted.header is None:
-        is_named = not are_numbers(fields) if fields else has_names
-    if fields:
-        columns = find_columns(place, head, fields)
-    elif is_named and has_names:
-        check_names(lower, place)
-        columns = [lower.index(name) for name in names]
-    else:
-        columns = list(range(len(names)))
-    shown = head if is_named else []
-    columns, groups = _with_groups(file, columns, fields or names, shown, wanted.groups)
+    has_names = wanted.names_are_in(head) and not (is_plain and len(head) == 1)
+    is_named = wanted.has_header(has_names)
+    columns = find_columns(place, head, wanted, is_named and has_names)
+    titles = {name: at for at, name in enumerate(head)} if is_named else {}
+    if not wanted.fields:
+        titles |= dict(zip(wanted.names, columns, strict=True))
+    groups = [_group_column(file, one, titles, is_named) for one in wanted.groups]
     if is_named:
         width, rows = len(first), itertools.islice(rows, 1, None)
     else:
         width, numbered = _usual(Counter(len(row) for _, row in sample)), []
-        label = columns[count] if wanted.is_labelled else count
-        if wanted.header is None and (wanted.is_labelled or width == count + 1):
-            _check_first(place, first, sample, label, width, wanted)
-        if wanted.is_labelled and not (fields or groups) and width > len(names):
+        _check_first(place, first, sample, columns, width, wanted)
+        if (
+            wanted.is_labelled
+            and not (wanted.fields or groups)
+            and width > len(columns)
+        ):
             raise SourceError(
-                f"{file.name} must have the columns {name_list(names)} and no others "
-                f"where a header does not name them, got {width}",
+                f"{file.name} must have the columns {name_list(wanted.names)} and no "
+                f"others where a header does not name them, got {width}",
                 hint=Hint(
                     "name those to read with {fields}, by number if there is no "
                     "header; train with {pairs:True} if a row has two texts"
                 ),
             )
+    columns = list(dict.fromkeys((*columns, *groups)))
     if not numbered:
         width = max(width, *(column + 1 for column in columns))
     header = first if is_named else []
-    expected = header or (names if width == len(names) else ())
+    names = header or (wanted.names if width == len(wanted.names) else ())
 
     def select() -> Iterator[Row]:
         for line, row in rows:
             place = file.place(line)
-            error = check_row(place, row, width, header, expected)
-            if error is not None:
+            if error := _row_error(place, row, width, header, names):
                 yield Row((), place, error)
                 continue
             values: Sequence[Value] = gather_choices(row, numbered) if numbered else row
             yield Row(tuple([values[column] for column in columns]), place)
 
-    return Table(fields or names, select(), groups)
+    return Table(wanted.keys, select(), [columns.index(column) for column in groups])
+
+
+def _choices_in(first: list[str], wanted: Columns) -> list[int]:
+    """The numbered columns of choices in a header."""
+    last = wanted.keys[wanted.count - 1]
+    if not wanted.has_choices or wanted.header == "none" or are_numbers([last]):
+        return []
+    return choice_columns(first, last)
+
+
+def _group_column(
+    file: File, group: str, titles: Mapping[str, int], is_named: bool
+) -> int:
+    """The column of a group by its title, or else its number."""
+    column = titles.get(group, int(group) - 1 if are_numbers([group]) else -1)
+    if column < 0 or (is_named and column > max(titles.values())):
+        shown = f", got {name_list(titles)}" if is_named else ""
+        raise SourceError(
+            f"{file.name} must have the column {group!r}, by which rows are grouped"
+            f"{shown}",
+            hint="columns have numbers from 1",
+        )
+    return column
 
 
 def _check_first(
     place: Place,
     first: list[str],
     sample: Sequence[_Cells],
-    column: int,
+    columns: Sequence[int],
     width: int,
     wanted: Columns,
 ) -> None:
-    """Refuses a first row whose label may be the name of a column."""
+    """Refuses a first row whose label may be the name of a column.
+
+    The label of texts alone is the cell after them.
+    """
+    column = columns[wanted.count] if wanted.is_labelled else wanted.count
     rows = [cells for _, cells in sample if len(cells) == width > column]
     labels = [cells[column].strip() for cells in rows]
     if (
         wanted.classes is None
-        or (wanted.fields and not wanted.is_labelled)
+        or wanted.header is not None
+        or not (wanted.is_labelled or (not wanted.fields and width == wanted.count + 1))
         or len(first) != width
         or not labels
         or any(_NO_HEADER.search(cell) for cell in first)
@@ -237,35 +271,6 @@ def _check_first(
     )
 
 
-def _with_groups(
-    file: File,
-    columns: Sequence[int],
-    names: Sequence[str],
-    header: list[str],
-    groups: Sequence[str],
-) -> tuple[list[int], list[int]]:
-    """The columns with those of groups, and where these are among them."""
-    columns, indices = list(columns), []
-    for group in groups:
-        if group in header:
-            column = header.index(group)
-        elif group in names and not are_numbers([group]):
-            column = columns[list(names).index(group)]
-        elif are_numbers([group]) and (not header or int(group) <= len(header)):
-            column = int(group) - 1
-        else:
-            shown = f", got {name_list(header)}" if header else ""
-            raise SourceError(
-                f"{file.name} must have the column {group!r}, by which rows are "
-                f"grouped{shown}",
-                hint="columns have numbers from 1",
-            )
-        if column not in columns:
-            columns.append(column)
-        indices.append(columns.index(column))
-    return columns, indices
-
-
 def are_numbers(fields: Sequence[str]) -> bool:
     """True for fields that are numbers of columns, from "1"."""
     # int() takes no number of thousands of digits.
@@ -280,11 +285,14 @@ def has_columns(names: Sequence[str], fields: Sequence[str]) -> bool:
 
 
 def find_columns(
-    place: Place, names: Sequence[str], fields: Sequence[str]
+    place: Place, names: Sequence[str], wanted: Columns, has_names: bool
 ) -> list[int]:
-    """The places of some columns of a header, by number or name."""
+    """The columns that are asked for, by number or name, or the first ones."""
+    fields = wanted.keys if has_names and not wanted.fields else wanted.fields
     if are_numbers(fields):
-        return [int(name) - 1 for name in fields]
+        return [int(name) - 1 for name in fields] or [*range(len(wanted.names))]
+    if not wanted.fields:
+        names = [name.lower() for name in names]
     if not has_columns(names, fields):
         numbers = [str(number) for number in range(1, len(fields) + 1)]
         raise SourceError(
@@ -307,7 +315,7 @@ def check_names(names: Sequence[str], place: Place) -> None:
         )
 
 
-def check_row(
+def _row_error(
     place: Place,
     cells: Sequence[str],
     width: int,

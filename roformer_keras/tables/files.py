@@ -44,7 +44,6 @@ from roformer_keras.tables.cells import Columns, select_cells
 from roformer_keras.tables.choices import parse_choices
 from roformer_keras.tables.formats import (
     FORMATS,
-    Format,
     format_of,
     is_archive,
     shown_endings,
@@ -106,50 +105,41 @@ def open_table(
     if form.rows == "cells":
         rows = cast("Iterator[tuple[int, Sequence[str]]]", form.read(file, ()))
         return select_cells(file, rows, wanted, is_plain=form.name == "txt")
-    return (_select_tags if form.rows == "tags" else _select_keys)(file, form, wanted)
-
-
-def _select_tags(file: File, form: Format, wanted: Columns) -> Table:
-    if len(wanted.names) > 1 + wanted.is_labelled or wanted.groups:
-        raise SourceError(
-            f"{file.name} has tags, which are for tasks of one text a row, and no "
-            "other columns",
-            hint="leave holdout_by out" if wanted.groups else None,
-        )
-    rows = _rows_of(file, form.read(file, ()), range(len(wanted.names)))
-    return Table(wanted.names, rows)
-
-
-def _select_keys(file: File, form: Format, wanted: Columns) -> Table:
-    if form.names and not wanted.fields and wanted.count != len(form.names) - 1:
-        raise SourceError(
-            f"{file.name} has the columns {name_list(form.names)}, which are for tasks "
-            f"of {len(form.names) - 1} texts a row",
-            hint=Hint("name the columns by {fields}"),
-        )
-    names = form.names[: len(wanted.names)] or wanted.names
-    keys = wanted.fields[: len(names)] or names
+    names, fields = wanted.names, wanted.fields if form.takes_fields else ()
+    if form.names and not fields:
+        if wanted.count != len(form.names) - 1:
+            raise SourceError(
+                f"{file.name} has the columns {name_list(form.names)}, which are for "
+                f"tasks of {len(form.names) - 1} texts a row, not {wanted.count}",
+                hint=Hint("name the columns by {fields}")
+                if form.takes_fields
+                else None,
+            )
+        names = form.names[: len(names)]
+    keys = fields or names
     # Numbers of groups index the fields.
     numbers = {str(number): key for number, key in enumerate(keys, start=1)}
     groups = [one if one in keys else numbers.get(one, one) for one in wanted.groups]
     keys = tuple(dict.fromkeys((*keys, *groups)))
-    rows = _rows_of(file, form.read(file, keys), keys)
-    return Table(keys, rows, [keys.index(group) for group in groups])
+    rows_by_key = _rows_of(file, form.read(file, keys), keys)
+    return Table(keys, rows_by_key, [keys.index(group) for group in groups])
 
 
 def _rows_of(
-    file: File, rows: Iterator[RawRow], keys: tuple[str, ...] | range
+    file: File, rows: Iterator[RawRow], keys: tuple[str, ...]
 ) -> Iterator[Row]:
     for number, values in rows:
         place = file.place(number)
         if isinstance(values, SourceError):
             yield Row((), place, values)
-        elif isinstance(values, Mapping) and not values.keys() >= {*keys}:
+            continue
+        assert isinstance(values, Mapping)
+        if values.keys() >= {*keys}:
+            yield Row(tuple([values[key] for key in keys]), place)
+        else:
             message = f"{place} must have {name_list(keys)}, got {name_list(values)}"
             error = SourceError(message, hint=Hint("name others with {fields}"))
             yield Row((), place, error)
-        else:
-            yield Row(tuple([values[key] for key in keys]), place)  # type: ignore[index]
 
 
 def line_rows(path: str, encoding: str = UTF_8) -> Iterator[Row]:
@@ -261,7 +251,7 @@ def read_table(
     wanted = Columns(
         names=names,
         count=count,
-        fields=fields,
+        fields=fields[: len(names)],
         or_first=or_first,
         groups=tuple(groups),
         has_choices=has_choices,
@@ -314,7 +304,7 @@ def read_texts(
     wanted = Columns(
         names=text_names(count),
         count=count,
-        fields=tuple(fields),
+        fields=tuple(fields)[:count],
         header=header,
         classes=(),
     )

@@ -1,6 +1,6 @@
 """The formats of files of tables, each registered once.
 
-A format is a reader of rows: of cells, of objects by key, or of tokens with their tags.
+A format is a reader of rows: of cells, or of objects by key.
 Every command and function that reads tables reads all formats that are registered;
 flags, settings and errors list them.
 """
@@ -24,22 +24,24 @@ class Format:
     Args:
         name: value of `format`.
         read: function from a `File` and the keys that are asked for to numbers and
-            rows: lists of cells as str; or objects by key, which may leave out other
-            keys; or a text and its tags. In place of a bad row is its SourceError.
-        rows: what `read` gives: `"cells"`, `"objects"` or `"tags"`.
+            rows: lists of cells as str, or objects by key, which may leave out other
+            keys. In place of a bad object is its SourceError.
+        rows: what `read` gives, `"cells"` or `"objects"`.
         endings: of file names, with the dot.
         unit: what the numbers count, `"line"` or `"row"`.
         names: of the texts and the label, unless fields are given; each row has as many
             texts then.
+        takes_fields: whether fields may give other names.
         needs: what needs a library of an extra, as in `base.extras`.
     """
 
     name: str
     read: Callable[[File, Sequence[str]], Iterator[RawRow]]
-    rows: Literal["cells", "objects", "tags"] = "objects"
+    rows: Literal["cells", "objects"] = "objects"
     endings: tuple[str, ...] = ()
     unit: Literal["line", "row"] = "line"
     names: tuple[str, ...] = ()
+    takes_fields: bool = True
     needs: str | None = None
 
 
@@ -100,8 +102,16 @@ for _format in (
     ),
     Format(name="jsonl", read=objects.read_lines, endings=(".jsonl", ".ndjson")),
     Format(name="json", read=objects.read_list, endings=(".json",), unit="row"),
-    Format(name="bio", read=tagged.read_tagged, rows="tags", endings=(".bio",)),
-    Format(name="conll", read=tagged.read_tagged, rows="tags", endings=(".conll",)),
+    *(
+        Format(
+            name=name,
+            read=tagged.read_tagged,
+            endings=(f".{name}",),
+            names=("text", "label"),
+            takes_fields=False,
+        )
+        for name in ("bio", "conll")
+    ),
     Format(
         name="parquet",
         read=arrow.read_parquet,

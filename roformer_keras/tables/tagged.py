@@ -4,7 +4,7 @@ import itertools
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from roformer_keras.base.checks import is_integer
@@ -170,7 +170,7 @@ def _tags_of(token: str, tag: str) -> list[str]:
 
 def read_tagged(
     file: File, keys: Sequence[str]
-) -> Iterator[tuple[int, list[Value] | SourceError]]:
+) -> Iterator[tuple[int, Mapping[str, Value] | SourceError]]:
     """Line numbers, and the text and its tags, one of each character.
 
     In place of a text with a line that is no token and tag, or has another number of
@@ -205,7 +205,7 @@ def read_tagged(
             continue
         tokens = [words[0][: 1 if has_places else None] for words in lines.values()]
         tags = TokenTags(tuple(tokens), tuple(words[-1] for words in lines.values()))
-        yield begin, [join_tokens(tokens), tags.of_characters()]
+        yield begin, {"text": join_tokens(tokens), "label": tags.of_characters()}
 
 
 def _line_error(place: str, words: list[str], width: int) -> SourceError:

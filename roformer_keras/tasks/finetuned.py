@@ -72,8 +72,16 @@ class FinetunedTask:
         Raises:
             SourceError, ConfigurationError: as in `read_table`.
         """
-        known = self.task, self.text_count, self.fields
-        return read_unlabelled(path, *known, fields, format, header, encoding)
+        return read_unlabelled(
+            path,
+            self.task,
+            self.text_count,
+            self.fields,
+            fields,
+            format=format,
+            header=header,
+            encoding=encoding,
+        )
 
     def read_row(self, texts: Sequence[str]) -> tuple[Any, ...]:
         """A row of texts as str; choices are a JSON list.

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from roformer_keras.base.errors import ConfigurationError, SourceError
 from roformer_keras.base.task_registry import TASKS
@@ -126,14 +127,12 @@ def read_unlabelled(
     count: int,
     trained_fields: Sequence[str],
     fields: Sequence[str] = (),
-    format: str | None = None,
-    header: str | None = None,
-    encoding: str = "utf-8",
+    **layout: Any,
 ) -> list[tuple[str, tuple]]:
     """Rows of a file to answer: the place of each, and its texts.
 
-    `task` is a record of the tasks or a model; of either is known what a row has. For
-    the other arguments see `FinetunedTask.read_rows`.
+    `task` is a record of the tasks or a model: either tells what a row has. For the
+    other arguments see `FinetunedTask.read_rows`.
     """
     # The fields of a training end with its label.
     has_label = len(fields) > 1 and (
@@ -146,11 +145,9 @@ def read_unlabelled(
         labelled=False,
         may_be_empty=True,
         or_first=not fields,
-        format=format,
         has_choices=task.has_choices,
         has_tokens=task.has_tokens,
-        header=header,
-        encoding=encoding,
+        **layout,
     )
     return list(zip(map(str, table.places), table.texts, strict=True))
 
@@ -163,10 +160,7 @@ def read_labelled(
     fields: Sequence[str] = (),
     *,
     skips: bool = False,
-    classes: Collection[str] | None = None,
-    format: str | None = None,
-    header: str | None = None,
-    encoding: str = "utf-8",
+    **layout: Any,
 ) -> TextTable:
     """Rows of a file to measure a model on; arguments as in `read_unlabelled`.
 
@@ -176,42 +170,11 @@ def read_labelled(
         path,
         len(fields) - 1 if fields else count,
         fields or trained_fields,
-        format=format,
         skipped=[] if skips else None,
         has_choices=task.has_choices,
         has_tokens=task.has_tokens,
-        classes=classes,
-        header=header,
-        encoding=encoding,
+        **layout,
     )
-
-
-def read_examples(
-    path: str,
-    task_class,
-    options: Mapping,
-    count: int,
-    fields: Sequence[str] = (),
-    skips: bool = False,
-    format: str | None = None,
-    header: str | None = None,
-    encoding: str = "utf-8",
-) -> Examples:
-    """Reads one file for a task with these options; see `read_table`."""
-    table = read_labelled(
-        path,
-        task_class,
-        count,
-        (),
-        fields,
-        skips=skips,
-        classes=known_classes(options),
-        format=format,
-        header=header,
-        encoding=encoding,
-    )
-    column = fields[-1] if fields else LABEL
-    return parse_examples(path, table, task_class, options, column, skips)
 
 
 def parse_examples(

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from common import SIM, wrong_cells
 from finetuning_cases import load_small
+from table_files import read_examples
 
 from roformer_keras import RoFormerBackbone, RoFormerSim, tasks
 from roformer_keras.base.errors import ConfigurationError, RoFormerError
 from roformer_keras.tables.memory import text_columns
-from roformer_keras.tasks.labelled_files import read_examples
 from roformer_keras.tasks.labels import class_names, class_number
 
 SINGLES = [("今天天气不错",), ("她在北京",), ("天气不好",), ("我们学习",)]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from common import CHARACTER
 from pyarrow import parquet
-from table_files import write_table
+from table_files import read_examples, write_table
 
 from roformer_keras import (
     RoFormerQuestionAnswerer,
@@ -22,7 +22,6 @@ from roformer_keras import (
 )
 from roformer_keras.base.errors import ConfigurationError, SourceError
 from roformer_keras.tables.texts import as_texts
-from roformer_keras.tasks.labelled_files import read_examples
 
 TEXTS, LABELS = ["好极了", "太差了", "不错", "很好"], ["好", "坏", "好", "好"]
 OTHERS = TEXTS[::-1]

@@ -76,7 +76,7 @@ def test_tags_of_tokens_are_given_to_characters(tmp_path):
         expected = ["O", "O", "B-LOC", "I-LOC", "I-LOC", "I-LOC"]
         assert table.labels == [expected, ["O"]]
         assert table.lines == [1, 7]
-        with pytest.raises(SourceError, match="for tasks of one text"):
+        with pytest.raises(SourceError, match="for tasks of 1 texts a row, not 2"):
             read_table(tmp_path / name, 2)
 
 
@@ -380,7 +380,7 @@ def test_columns_that_are_not_there(tmp_path):
         ("named.tsv", "5", "have the column '5', .*, got 'first'"),
         ("a.tsv", "5", "line 1 of .* must have 5 columns, got 4"),
         ("a.jsonl", "author", "must have .*'author', got 'first'"),
-        ("a.bio", "1", "has tags, .* no other columns: leave holdout_"),
+        ("a.bio", "1", "for tasks of 1 texts a row, not 2"),
     ]
     wrong = unrefused(
         [((tmp_path / name, group), message) for name, group, message in cases],

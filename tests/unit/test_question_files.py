@@ -325,7 +325,7 @@ BAD_TABLES = [
     ("x.jsonl", row(["a", 1]), "a choice must be a str that is not empty, got 1"),
     ("x.tsv", "甲\tchoice1\tchoice2\n乙\t丙\n", "must have 4 columns, got 3"),
     ("x.json", "[]", "x.json has no row"),
-    ("x.bio", "甲 O\n", "x.bio has tags, which are for"),
+    ("x.bio", "甲 O\n", "x.bio has the columns .* which are for"),
 ]
 
 

@@ -278,13 +278,14 @@ def _encoder():
 def _read_examples(folder: Path):
     """Rows as every task reads their labels."""
     from roformer_keras import tasks
-    from roformer_keras.tasks.labelled_files import read_examples
+    from roformer_keras.tasks.labelled_files import parse_examples, read_labelled
 
     (path,) = folder.iterdir()
 
     def read(task, count, skips):
         task_class = getattr(tasks, task.class_name)
-        examples = read_examples(str(path), task_class, {}, count, skips=skips)
+        table = read_labelled(str(path), task, count, (), skips=skips)
+        examples = parse_examples(str(path), table, task_class, {}, skips=skips)
         task_class.files_class.find_names(examples.labels, {})
 
     try_each(
