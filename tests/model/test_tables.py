@@ -1,5 +1,6 @@
 """Tables of pandas, polars, Arrow and `datasets` in place of lists of texts."""
 
+import re
 from collections.abc import Iterator
 
 import datasets
@@ -9,7 +10,7 @@ import pandas
 import polars
 import pyarrow as pa
 import pytest
-from common import CHARACTER
+from common import CHARACTER, wrong_cells
 from pyarrow import parquet
 from table_files import read_examples, write_table
 
@@ -172,15 +173,67 @@ def test_what_is_no_table_yet_is_refused(make, message, classifier):
             call(x)
 
 
+# Containers of texts, next to the tables.
+LISTS = {
+    "list": list,
+    "rows": lambda texts: [(text,) for text in texts],
+    "columns": lambda texts: (list(texts),),
+    "array": lambda texts: np.array(texts, object),
+    "series": lambda texts: pandas.Series(texts, dtype=object),
+    "generator": iter,
+}
+# Bad texts, what the error says, and whether inference takes them.
+BAD_TEXTS = {
+    "none": (
+        ["好", None, "坏"],
+        "a text must be a str, got (None|nan) in row 1",
+        False,
+    ),
+    "number": ([1, 2, 3], "a text must be a str, got 1 in row 0", False),
+    "blank": (["好", " ", "坏"], "a text must not be empty, got ' ' in row 1", True),
+    "empty": (["好", "坏", ""], "a text must not be empty, got '' in row 2", True),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_TEXTS)
+def test_a_bad_text_is_told_with_its_row(fault, classifier, encoder):
+    """In every container, by every method."""
+    texts, words, is_answered = BAD_TEXTS[fault]
+    calls = {
+        "predict": lambda x: collected(classifier.predict(x, verbose=0)),
+        "classify": lambda x: list(classifier.classify(x, verbose=0)),
+        "encode": lambda x: collected(encoder.encode(x, verbose=0)),
+        "evaluate": lambda x: classifier.evaluate(x, LABELS[:3], verbose=0),
+        "fit": lambda x: classifier.fit(x, LABELS[:3], verbose=0),
+    }
+    makers = {**LISTS, **{name: _column(make) for name, make in MAKERS.items()}}
+
+    def check(container, method):
+        try:
+            calls[method](makers[container](texts))
+        except ConfigurationError as error:
+            return None if re.search(words, f"{error}") else f"{error}"
+        return None if is_answered and method not in ("evaluate", "fit") else "no error"
+
+    cells = [
+        (container, method)
+        for container in makers
+        for method in calls
+        # These take no generator of texts alone.
+        if (container, method) not in (("generator", "evaluate"), ("generator", "fit"))
+    ]
+    assert wrong_cells(check, cells) == []
+
+
+def _column(make):
+    return lambda texts: make({"text": texts})
+
+
 @tables
 def test_what_is_refused(make, classifier):
-    for columns, message in (
-        ({"text": ["好", None]}, "a text must be a str, got (None|nan) in row 1"),
-        ({"text": [1, 2]}, "a text must be a str, got 1 in row 0"),
-        ({"a": TEXTS, "b": TEXTS, "c": TEXTS}, "must have the columns text or first, "),
-    ):
-        with pytest.raises(ConfigurationError, match=message):
-            collected(classifier.predict(make(columns), verbose=0))
+    columns = {"a": TEXTS, "b": TEXTS, "c": TEXTS}
+    with pytest.raises(ConfigurationError, match="must have the columns text or first"):
+        collected(classifier.predict(make(columns), verbose=0))
     for fields, message in (
         ((), "must have the column 'label', got 'text'"),
         (("text", "mood"), "must have the column 'mood', got 'text'"),
