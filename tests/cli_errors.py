@@ -104,11 +104,27 @@ WITHOUT_MODELS = [
             ("names.csv --fields 1,1", "must name different columns, got '1', '1'"),
         )
     ),
-    ("generate --source GPT blank", 2, "line 2 of blank: a text must not be empty"),
-    ("generate --source GPT --text ''", 2, "text 1: a text must not be empty, got"),
-    ("generate --source GPT --text ' '", 2, "text 1: a text must not be empty, got"),
+    (
+        "generate --source GPT blank",
+        2,
+        "line 2 of blank: a text must be a str that is not empty",
+    ),
+    (
+        "generate --source GPT --text ''",
+        2,
+        "text 1: a text must be a str that is not empty, got",
+    ),
+    (
+        "generate --source GPT --text ' '",
+        2,
+        "text 1: a text must be a str that is not empty, got",
+    ),
     ("generate --source GPT good --stop ''", 2, "a stop token must be in the voc"),
-    ("paraphrase --source SIM blank", 2, "line 2 of blank: a text must not be empty"),
+    (
+        "paraphrase --source SIM blank",
+        2,
+        "line 2 of blank: a text must be a str that is not empty",
+    ),
     *(
         (f"{words} {file}", 2, message)
         for words in (
@@ -119,9 +135,12 @@ WITHOUT_MODELS = [
         for file, message in (
             (
                 "blank",
-                "line 2 of blank: a text must not be empty, got '': leave it out",
+                "line 2 of blank: a text must be a str that is not empty, got ''",
             ),
-            ("spaces", "line 2 of spaces: a text must not be empty, got ' ': leave it"),
+            (
+                "spaces",
+                "line 2 of spaces: a text must be a str that is not empty, got ' '",
+            ),
             ("empty", "empty has no row"),
         )
     ),
@@ -200,8 +219,16 @@ WITH_MODELS = [
         2,
         "line 2 of good: masked_positions must be integers from 1 to 1",
     ),
-    ("similarity --source SIM --pair 今 ''", 2, "pair 1: a text to compare must "),
-    ("similarity --source ENCODER --pair 你好 ' '", 2, "pair 1: a text must not be em"),
+    (
+        "similarity --source SIM --pair 今 ''",
+        2,
+        "pair 1: a text must be a str that is",
+    ),
+    (
+        "similarity --source ENCODER --pair 你好 ' '",
+        2,
+        "pair 1: a text must be a str that is",
+    ),
     (
         "similarity --source ENCODER --pair 你好 好 --vocabulary good",
         2,

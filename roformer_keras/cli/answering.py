@@ -29,7 +29,7 @@ from roformer_keras.jobs.job import Job, Sink
 from roformer_keras.jobs.output import open_output
 from roformer_keras.jobs.sinks import sink_of
 from roformer_keras.verbs.loading import LoadedSource
-from roformer_keras.verbs.rows import Texts
+from roformer_keras.verbs.rows import Texts, check_texts
 from roformer_keras.verbs.verb import Verb
 
 _Flags = TypeVar("_Flags")
@@ -124,8 +124,6 @@ class Answering:
 
     def inputs(self, may_be_blank: bool | None = None) -> list[_Input]:
         """The rows of the file, or those that were typed, each with its place."""
-        from roformer_keras.tables.texts import as_texts
-
         spec, typed = self.verb.inputs, self._typed
         may_be_blank = spec.may_be_blank if may_be_blank is None else may_be_blank
         if not spec.file:
@@ -138,7 +136,7 @@ class Answering:
             rows = [(row,) if isinstance(row, str) else tuple(row) for row in typed]
             named = [(f"{spec.flag} {at}", row) for at, row in enumerate(rows, start=1)]
             # Before the model is loaded.
-            check_inputs(named, lambda row: as_texts([row], (spec.count,)))
+            check_inputs(named, lambda row: check_texts(row, spec.count))
             return named
         shared = () if not spec.is_shared or typed is None else (typed,)
         count = len(spec.fields) - len(shared)

@@ -30,7 +30,7 @@ def read_rows(
 
     Single texts are lines, unless the file is a table by its name or by the layout.
     """
-    from roformer_keras.tables.texts import as_texts
+    from roformer_keras.verbs.rows import check_texts
 
     fields = layout.get("fields", ())
     if len(fields) > count:
@@ -46,7 +46,7 @@ def read_rows(
     if not inputs:
         raise SourceError(f"{File(path).name} has no row")
     if count == 1 and not keeps_blank:
-        check_inputs(inputs, lambda row: as_texts([row], (1,)))
+        check_inputs(inputs, lambda row: check_texts(row, 1))
     return inputs
 
 

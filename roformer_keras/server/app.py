@@ -173,7 +173,7 @@ class _Routes:
         """The response to a request of any verb."""
         self._check_model(getattr(body, "model", None))
         rows = style.rows(body)
-        self._check_texts(rows, style.route.may_be_empty)
+        self._check_texts(rows)
         verb = self._model.verb(style.verb.name, style.options(body))
         self._check_cost(verb.cost, len(rows))
         count = functools.partial(self._model.count_tokens, verb, rows)
@@ -247,7 +247,7 @@ class _Routes:
             names = " or ".join(map(repr, self.names))
             raise Refusal(404, f"this server has the model {names}, not {name!r:.80}")
 
-    def _check_texts(self, rows, may_be_empty):
+    def _check_texts(self, rows):
         self._check_count(len(rows))
         limit, count = self._options.max_characters, len(rows[0])
         for number, row in enumerate(rows):
@@ -257,8 +257,6 @@ class _Routes:
                     f"rows of a request must have as many texts as the first, {count}; "
                     f"row {number} has {len(row)}",
                 )
-            if not (may_be_empty or all(map(str.strip, row))):
-                raise Refusal(400, "a text must not be empty")
             if (length := max(map(len, row), default=0)) > limit:
                 raise Refusal(
                     400, f"a text may have at most {limit} characters, got {length}"

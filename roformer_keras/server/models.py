@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.errors import ConfigurationError, errors_at, refuse
 from roformer_keras.base.types import Engine
 from roformer_keras.verbs.loading import GENERATOR, load_source
 from roformer_keras.verbs.registered import VERBS
@@ -122,8 +122,9 @@ class ServedModel:
         long for a verb that cuts no texts.
         """
         totals = []
-        for row in rows:
-            verb.check(self.loaded, row)
+        for number, row in enumerate(rows):
+            with errors_at(f"{verb.route and verb.route.texts}.{number}"):
+                verb.check(self.loaded, row)
             counts = verb.count_tokens(self.loaded, row)
             if not verb.cuts_texts and max(counts) > self._length:
                 raise ConfigurationError(

@@ -10,6 +10,14 @@ from roformer_keras.tables.table import Value
 MIN_CHOICES, MAX_CHOICES = 2, 256
 
 
+def wrong_text(text: object, may_be_empty: bool = False) -> str:
+    """What is wrong with a text of a row, or ""."""
+    if isinstance(text, str) and (may_be_empty or text.strip()):
+        return ""
+    rule = "" if may_be_empty else " that is not empty"
+    return f"a text must be a str{rule}, got {text!r:.60}"
+
+
 def check_choices(value: object, row: int | None = None) -> tuple[str, ...]:
     """The choices of a row: at least 2 texts, in a list or the like."""
     if hasattr(value, "tolist"):

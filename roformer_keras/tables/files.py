@@ -41,7 +41,7 @@ from roformer_keras.base.errors import (
 )
 from roformer_keras.base.types import FileEncoding, FileHeader
 from roformer_keras.tables.cells import Columns, select_cells
-from roformer_keras.tables.choices import parse_choices
+from roformer_keras.tables.choices import parse_choices, wrong_text
 from roformer_keras.tables.formats import (
     FORMATS,
     format_of,
@@ -331,10 +331,9 @@ def checked_rows(
             others = (label, *others[1:])
         texts = tuple(_joined(text, has_tokens) for text in texts)
         for name, text in zip(names, texts, strict=False):
-            if not isinstance(text, str) or not (may_be_empty or text.strip()):
+            if problem := wrong_text(text, may_be_empty):
                 raise ConfigurationError(
-                    f"a text must be a str that is not empty, got {text!r:.60} in "
-                    f"{name!r}",
+                    f"{problem} in {name!r}",
                     hint=Hint(
                         "name the texts with {fields}; leave rows without one out"
                     ),

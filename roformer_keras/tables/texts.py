@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.base.types import Texts, Unchecked
-from roformer_keras.tables.choices import check_choices
+from roformer_keras.tables.choices import check_choices, wrong_text
 from roformer_keras.tables.memory import (
     TextRows,
     column_names,
@@ -77,7 +77,7 @@ def checked_rows(
         elif isinstance(row, str):
             texts = (row,)
         else:
-            raise _no_text(row, number)
+            raise ConfigurationError(wrong_text(row, may_be_empty), row=number)
         if len(texts) not in counts:
             what = "text" if tuple(counts) == (1,) else "texts"
             what += ", choices counted as one" * has_choices
@@ -86,14 +86,9 @@ def checked_rows(
                 f"a row must have {expected} {what}, got {len(texts)}", row=number
             )
         for text in texts[: len(texts) - has_choices]:
-            if not isinstance(text, str):
-                raise _no_text(text, number)
-            refuse(
-                not (may_be_empty or text.strip()),
-                f"a text must not be empty, got {text!r}",
-                row=number,
-                hint="leave it out",
-            )
+            if problem := wrong_text(text, may_be_empty):
+                hint = "leave it out" if isinstance(text, str) else None
+                raise ConfigurationError(problem, row=number, hint=hint)
         if has_choices:
             texts = (*texts[:-1], check_choices(texts[-1], number))
         yield texts
@@ -156,10 +151,6 @@ def check_no_mapping(x: Unchecked) -> None:
             f"texts must be lists, got a dict of {', '.join(map(repr, x))}; give its "
             "values as a tuple of lists, or of one column the list"
         )
-
-
-def _no_text(value: Unchecked, number: int) -> ConfigurationError:
-    return ConfigurationError(f"a text must be a str, got {value!r}", row=number)
 
 
 def check_list(texts: Texts) -> None:

@@ -36,7 +36,7 @@ class Predict(ReadingVerb):
         layout="trained",
     )
     output = Output({}, ".jsonl, or - for standard output", (".jsonl",))
-    route = Route("/predict", "rows", may_be_empty=True)
+    route = Route("/predict", "rows")
     examples = (
         "predict reviews --text 今天天气不错",
         "predict reviews texts.txt -o answers.jsonl",

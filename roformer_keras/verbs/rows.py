@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.tables.choices import wrong_text
+
 # The texts of a row; choices are a tuple.
 Texts = tuple[str | tuple[str, ...], ...]
 Rows = Sequence[Texts]
@@ -20,8 +23,8 @@ def only_texts(rows: Rows) -> list[str]:
 
 def check_texts(row: Texts, count: int) -> None:
     """Raises ConfigurationError unless a row has so many texts that are not empty."""
-    if len(row) != count or not all(isinstance(t, str) and t.strip() for t in row):
-        # Says which rule is broken.
-        from roformer_keras.tables.texts import as_texts
-
-        as_texts([row], (count,))
+    if len(row) != count:
+        raise ConfigurationError(f"a row must have {count} texts, got {len(row)}")
+    for text in row:
+        if problem := wrong_text(text):
+            raise ConfigurationError(problem)

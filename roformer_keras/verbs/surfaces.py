@@ -89,7 +89,6 @@ class Route:
         left_out, renamed: options that requests lack, or have by another name.
         changes: arguments of `pydantic.Field` by option.
         shown: names in responses of fields of answers, which are lists of objects.
-        may_be_empty: bool. True if a text may be.
         needs: options of the verb that a server must be given to have the route.
         ability: name in `/v1/models`; that of the verb if empty.
     """
@@ -103,7 +102,6 @@ class Route:
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     changes: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     shown: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    may_be_empty: bool = False
     needs: tuple[str, ...] = ()
     ability: str = ""
 

@@ -268,4 +268,4 @@ def test_vectors_and_cosines_of_a_fine_tuned_encoder(tmp_path, cli, refused):
     # An empty line is refused before the work, wherever it stands.
     path = write_file(tmp_path / "blank.txt", "好\n" * 4099 + "\n坏\n")
     err = refused("embed", "--source", source, path)
-    assert f"line 4100 of {path}: a text must not be empty" in err
+    assert f"line 4100 of {path}: a text must be a str that is not empty" in err

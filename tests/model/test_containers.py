@@ -420,7 +420,9 @@ def test_empty_texts_of_all_tasks_are_answered():
 
 def test_empty_texts_are_no_texts_to_learn_from():
     model, *_ = loaded("classifier")
-    with pytest.raises(ConfigurationError, match="a text must not be empty"):
+    with pytest.raises(
+        ConfigurationError, match="a text must be a str that is not empty"
+    ):
         model.fit(["好", ""], ["好", "差"], verbose=0)
 
 

@@ -63,7 +63,7 @@ def test_the_seed_determines_the_order_and_pairs_may_be_two_lists():
 def test_what_is_no_text_is_refused_and_ids_go_to_keras():
     model = load("lm")
     for x, options, message in (
-        (["今天", ""], {}, "a text must not be empty"),
+        (["今天", ""], {}, "a text must be a str that is not empty"),
         ([3], {}, "a text must be a str"),
         ([("今", "天")], {}, "a row must have 1 text"),
         (["今天"], {"max_length": 3}, "length must be an integer of at least 4"),

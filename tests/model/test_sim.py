@@ -80,7 +80,7 @@ def test_texts_that_cannot_be_compared(sim):
         with pytest.raises(ConfigurationError, match="two texts or two lists"):
             sim.similarity(first, second)
     for text, message in (
-        ("", "a text must not be empty"),
+        ("", "a text must be a str that is not empty"),
         ("☃", "a text to compare must have tokens"),
     ):
         for first, second in ((text, "今"), ("今", text), (["今"] * 2, ["今", text])):

@@ -357,7 +357,7 @@ def test_other_errors_say_what_to_do(fitted):
         model.fit(TEXTS, LABELS, batch_size=0)
     with pytest.raises(ConfigurationError, match="texts on both sides"):
         model.fit(TEXTS, LABELS, validation_split=0.01)
-    with pytest.raises(ConfigurationError, match="must not be empty"):
+    with pytest.raises(ConfigurationError, match="that is not empty"):
         model.fit(["好", ""], [0, 1])
     with pytest.raises(ConfigurationError, match="at least 0, got -1"):
         model.compile(r_drop=-1)

@@ -333,7 +333,7 @@ TASK = (("task", "task.json"),)
 JSONS = (
     *(("bert4keras", "bert_config.json"), ("preset", "config.json")),
     *(("preset", "task.json"), ("preset", "tokenizer.json")),
-    *(("preset", "metadata.json"), ("task", "task.json")),
+    ("task", "task.json"),
     *(("huggingface", "config.json"), ("huggingface", "tokenizer.json")),
     ("huggingface", "tokenizer_config.json"),
 )
@@ -372,7 +372,6 @@ TEXTS = {
     "half of a token": (token("\ud800"), VOCABULARIES, "surrogate pair|UTF-8 text"),
     "a long token": (token("x" * 10**5), VOCABULARIES, "at most 1000 characters"),
     "a token twice": (token("[UNK]"), VOCABULARIES[::2], "must hold a token once"),
-    "a token with a space": (token("x\u3000y"), VOCABULARIES[1:2], "without spaces"),
     "many tokens": (
         lambda content: content + "\n" * 2**21,
         VOCABULARIES[::2],

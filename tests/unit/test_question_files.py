@@ -360,8 +360,14 @@ def test_choices_in_python():
         ([("甲", ["乙", "丙"]), ("甲", ["乙"])], "choices, got 1 in row 1"),
         ([("甲", [])], "choices, got 0 in row 0"),
         ([("甲", ["乙", ""])], "a choice must be a str .* in row 0"),
-        ([(" ", ["乙", "丙"])], "a text must not be empty, got ' ' in row 0"),
-        ([(["乙", "丙"], ["乙", "丙"])], "a text must be a str, got .* in row 0"),
+        (
+            [(" ", ["乙", "丙"])],
+            "a text must be a str that is not empty, got ' ' in row 0",
+        ),
+        (
+            [(["乙", "丙"], ["乙", "丙"])],
+            "a text must be a str that is not empty, got .* in row 0",
+        ),
     ],
 )
 def test_choices_in_python_that_are_none(given, message):
