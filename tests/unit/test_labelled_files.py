@@ -3,7 +3,6 @@
 import csv
 import gzip
 import io
-import json
 import lzma
 import os
 import tarfile
@@ -17,110 +16,90 @@ from roformer_keras.base.errors import ConfigurationError, SourceError, name_lis
 from roformer_keras.cli.texts import read_lines
 from roformer_keras.tables.files import read_table
 
-TEXTS = [("甲，乙",), ("丙 丁",)]
+TWO, LABELS = [("甲，乙",), ("丙 丁",)], ["好", "坏"]
+OBJECTS_OF_TWO = [
+    {"t": text, "l": label} for (text,), label in zip(TWO, LABELS, strict=True)
+]
+SWAPPED = "label\ttext\n好\t甲，乙\n坏\t丙 丁\n"
+PAIR, TRIPLE = "甲\t乙\t0.5\n丙\t丁\t3\n", "甲\t乙\t丙\tB\n"
+TEXT_ONLY = {"labelled": False}
+OR_FIRST = {"labelled": False, "or_first": True}
+AB = [("甲",), ("乙",)]
+TAGS = ["B-LOC", *["I-LOC"] * 7]
+# Name, content, arguments, and the texts, labels and lines that are read.
+READ = [
+    ("a.tsv", "甲，乙\t好\n丙 丁\t坏\n", {}, TWO, LABELS, [1, 2]),
+    ("a.txt", "甲，乙\t好\r\n\r\n丙 丁\t坏", {}, TWO, LABELS, [1, 3]),
+    ("a.tsv", SWAPPED, {"fields": ("text", "label")}, TWO, LABELS, [2, 3]),
+    ("a.tsv", SWAPPED, {}, TWO, LABELS, [2, 3]),
+    ("a.txt", SWAPPED.title(), {}, TWO, LABELS, [2, 3]),
+    (
+        *("a.tsv", "好\tx\t甲，乙\n坏\ty\t丙 丁\n", {"fields": ("3", "1")}),
+        *(TWO, LABELS, [1, 2]),
+    ),
+    ("a.csv", '"甲，乙",好\n丙 丁,坏\n', {}, TWO, LABELS, [1, 2]),
+    ("a.csv", "\ufefftext,label\n甲，乙,好\n丙 丁,坏\n", {}, TWO, LABELS, [2, 3]),
+    ("a.JSONL", OBJECTS_OF_TWO, {"fields": ("t", "l")}, TWO, LABELS, [1, 2]),
+    # Several texts.
+    ("a.tsv", PAIR, {"count": 2}, [("甲", "乙"), ("丙", "丁")], ["0.5", "3"], [1, 2]),
+    ("b.tsv", TRIPLE, {"count": 3}, [("甲", "乙", "丙")], ["B"], [1]),
+    (
+        *("a.csv", "second,label,first\n乙,1,甲\n", {"count": 2}),
+        *([("甲", "乙")], ["1"], [2]),
+    ),
+    (
+        *("a.csv", "a,b,c,d\n甲,乙,丙,丁\n", {"count": 3, "fields": (*"dba", "c")}),
+        *([("丁", "乙", "甲")], ["丙"], [2]),
+    ),
+    # Quoted cells may go over lines.
+    (
+        *("a.csv", 'text,label\n"甲\n""乙""",好\n丙,坏\n', {}),
+        *([('甲\n"乙"',), ("丙",)], LABELS, [2, 4]),
+    ),
+    # Plain text of one column has no names, and may lack the fields of a training.
+    ("a.txt", "text\n乙\n", TEXT_ONLY, [("text",), ("乙",)], None, [1, 2]),
+    ("a.tsv", "text\n乙\n", TEXT_ONLY, [("乙",)], None, [2]),
+    ("a.txt", "甲\n乙\n", {"fields": ("x", "label"), **OR_FIRST}, AB, None, [1, 2]),
+    ("a.txt", "甲\n乙\n", {"fields": ("2", "1"), **OR_FIRST}, AB, None, [1, 2]),
+    (
+        *("a.txt", "label\tx\n好\t甲\n坏\t乙\n", {"fields": ("x",), **OR_FIRST}),
+        *(AB, None, [2, 3]),
+    ),
+    # Tags of tokens are given to characters; tabs are between columns; lines between
+    # documents are no texts.
+    (
+        *("a.bio", "她 O\n在\tO\n北京 B-LOC\n大学 I-LOC\n\n\n好 O\n", {}),
+        [("她在北京大学",), ("好",)],
+        *([["O", "O", "B-LOC", *["I-LOC"] * 3], ["O"]], [1, 7]),
+    ),
+    (
+        "a.conll",
+        "-DOCSTART- -X- O O\n\nNew York\tB-LOC\n\u3000\tO\n好\tO\t\n",
+        *({}, [("New York\u3000好",)], [[*TAGS, "O", "O"]], [3]),
+    ),
+    (
+        *("a.bio", "北京 S-LOC\n大 B-ORG\n学生会 E-ORG\n好 O\n", {}),
+        [("北京大学生会好",)],
+        *([["B-LOC", "E-LOC", "B-ORG", "I-ORG", "I-ORG", "E-ORG", "O"]], [1]),
+    ),
+    # Places in words are left out; two of these are none.
+    ("a.conll", "科0\tO\n技1\tO\n全0\tO\n", {}, [("科技全",)], [["O"] * 3], [1]),
+    ("a.conll", "科0\tO\n技2\tO\n", {}, [("科0技2",)], [["O"] * 4], [1]),
+    ("a.conll", "A4\tO\n纸\tO\n", {}, [("A4纸",)], [["O"] * 3], [1]),
+]
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "fields"),
-    [
-        ("a.tsv", "甲，乙\t好\n丙 丁\t坏\n", ()),
-        ("a.txt", "甲，乙\t好\r\n\r\n丙 丁\t坏", ()),
-        ("a.tsv", "label\ttext\n好\t甲，乙\n坏\t丙 丁\n", ("text", "label")),
-        ("a.tsv", "label\ttext\n好\t甲，乙\n坏\t丙 丁\n", ()),
-        ("a.tsv", "好\tx\t甲，乙\n坏\ty\t丙 丁\n", ("3", "1")),
-        ("a.csv", '"甲，乙",好\n丙 丁,坏\n', ()),
-        ("a.csv", "\ufefftext,label\n甲，乙,好\n丙 丁,坏\n", ("text", "label")),
-        (
-            "a.jsonl",
-            '{"text": "甲，乙", "label": "好"}\n\n{"text": "丙 丁", "label": "坏"}',
-            (),
-        ),
-        (
-            "a.JSONL",
-            '{"t": "甲，乙", "l": "好"}\n{"t": "丙 丁", "l": "坏"}',
-            ("t", "l"),
-        ),
-    ],
+    ("name", "content", "arguments", "texts", "labels", "lines"),
+    READ,
 )
-def test_every_kind_of_file(tmp_path, name, content, fields):
-    table = read_table(write_file(tmp_path / name, content), 1, fields)
-    assert table.texts == TEXTS
-    assert table.labels == ["好", "坏"]
-    unlabelled = read_table(tmp_path / name, 1, fields, labelled=False)
-    assert (unlabelled.texts, unlabelled.labels) == (TEXTS, None)
-
-
-def test_several_texts_and_other_labels(tmp_path):
-    pairs = [["甲", "乙", 0.5], ["丙", "丁", 3]]
-    lines = [dict(zip(("first", "second", "label"), row, strict=True)) for row in pairs]
-    content = "\n".join(map(json.dumps, lines))
-    table = read_table(write_file(tmp_path / "a.jsonl", content), 2)
-    assert table.texts == [("甲", "乙"), ("丙", "丁")]
-    assert table.labels == [0.5, 3]
-    triplets = read_table(write_file(tmp_path / "b.tsv", "甲\t乙\t丙\tB\n"), 3)
-    assert (triplets.texts, triplets.labels) == ([("甲", "乙", "丙")], ["B"])
-
-
-def test_quoted_cells_may_go_over_lines(tmp_path):
-    content = 'text,label\n"甲\n""乙""",好\n丙,坏\n'
-    table = read_table(write_file(tmp_path / "a.csv", content), 1, ("text", "label"))
-    assert table.texts == [('甲\n"乙"',), ("丙",)]
-    assert table.lines == [2, 4]
-
-
-def test_tags_of_tokens_are_given_to_characters(tmp_path):
-    content = "她 O\n在\tO\n北京 B-LOC\n大学 I-LOC\n\n\n好 O\n"
-    for name in ("a.bio", "a.conll"):
-        table = read_table(write_file(tmp_path / name, content), 1)
-        assert table.texts == [("她在北京大学",), ("好",)]
-        expected = ["O", "O", "B-LOC", "I-LOC", "I-LOC", "I-LOC"]
-        assert table.labels == [expected, ["O"]]
-        assert table.lines == [1, 7]
-        with pytest.raises(SourceError, match="for tasks of 1 texts a row, not 2"):
-            read_table(tmp_path / name, 2)
-
-
-@pytest.mark.parametrize(
-    ("name", "header", "count", "fields"),
-    [
-        ("a.tsv", "label\ttext", 1, ()),
-        ("a.txt", "Text\tLabel", 1, ()),
-        ("a.csv", "second,label,first", 2, ()),
-        ("a.csv", "a,b,c,anchor,positive,negative", 3, ("anchor", "b", "c", "a")),
-        ("a.tsv", "review\tstars", 1, ("review", "stars")),
-    ],
-)
-def test_a_header_is_a_line_with_the_names_of_the_fields(
-    tmp_path, name, header, count, fields
-):
-    separator = "," if name.endswith("csv") else "\t"
-    columns = header.lower().split(separator)
-    rows = [[f"{column}{n}" for column in columns] for n in range(3)]
-    content = "\n".join([header, *map(separator.join, rows)])
-    names = fields or (*("text", "first", "second")[count > 1 :][:count], "label")
-    table = read_table(write_file(tmp_path / name, content), count, fields)
-    assert table.texts == [tuple(f"{x}{n}" for x in names[:-1]) for n in range(3)]
-    assert table.labels == [f"{names[-1]}{n}" for n in range(3)]
-    assert table.lines == [2, 3, 4]
-
-
-def test_plain_text_of_one_column_has_no_names(tmp_path):
-    path = write_file(tmp_path / "a.txt", "text\nreview\n")
-    assert read_table(path, 1, labelled=False).texts == [("text",), ("review",)]
-    path = write_file(tmp_path / "a.tsv", "text\n好\n")
-    assert read_table(path, 1, labelled=False).texts == [("好",)]
-
-
-def test_plain_text_may_lack_the_fields_of_a_training(tmp_path):
-    texts = write_file(tmp_path / "a.txt", "甲\n乙\n")
-    table = write_file(tmp_path / "b.txt", "label\treview\n好\t甲\n坏\t乙\n")
-    for fields in (("review", "label"), ("2", "1")):
-        examples = read_table(texts, 1, fields, labelled=False, or_first=True)
-        assert examples.texts == [("甲",), ("乙",)]
-        examples = read_table(table, 1, fields, labelled=False, or_first=True)
-        assert examples.texts[-2:] == [("甲",), ("乙",)]
-        with pytest.raises(SourceError):
-            read_table(texts, 1, fields, labelled=False)
+def test_what_is_read(name, content, arguments, texts, labels, lines, tmp_path):
+    content = to_json_lines(content) if isinstance(content, list) else content
+    path, arguments = write_file(tmp_path / name, content), {"count": 1, **arguments}
+    table = read_table(path, **arguments)
+    assert (table.texts, table.labels, table.lines) == (texts, labels, lines)
+    unlabelled = read_table(path, **{**arguments, "labelled": False})
+    assert (unlabelled.texts, unlabelled.labels) == (texts, None)
 
 
 GOOD = "甲\t好\n乙\t坏\n"
@@ -256,35 +235,6 @@ def test_texts_of_tags_with_bad_lines_can_be_left_out(tmp_path):
     ((line, reason),) = skipped
     assert line == 3
     assert reason.startswith("line 4 of") and "must be a token and its tag" in reason
-
-
-def test_tabs_are_between_columns_and_documents_are_no_texts(tmp_path):
-    content = "-DOCSTART- -X- O O\n\nNew York\tB-LOC\n\u3000\tO\n好\tO\t\n"
-    table = read_table(write_file(tmp_path / "a.conll", content), 1)
-    assert table.texts == [("New York\u3000好",)]
-    assert table.labels == [["B-LOC", *["I-LOC"] * 7, "O", "O"]]
-
-
-def test_tags_of_whole_words(tmp_path):
-    content = "北京 S-LOC\n大 B-ORG\n学生会 E-ORG\n好 O\n"
-    table = read_table(write_file(tmp_path / "a.bio", content), 1)
-    assert table.texts == [("北京大学生会好",)]
-    assert table.labels == [["B-LOC", "E-LOC", "B-ORG", "I-ORG", "I-ORG", "E-ORG", "O"]]
-
-
-@pytest.mark.parametrize(
-    "content, text",
-    [
-        ("科0\tO\n技1\tB-ORG\n全0\tO\n\n方0\tO\n", "科技全"),
-        # Two of these are no places in words: all is kept.
-        ("科0\tO\n技2\tO\n", "科0技2"),
-        ("A4\tO\n纸\tO\n", "A4纸"),
-    ],
-)
-def test_places_in_words_are_left_out(tmp_path, content, text):
-    table = read_table(write_file(tmp_path / "a.conll", content), 1)
-    assert table.texts[0] == (text,)
-    assert len(table.labels[0]) == len(text)
 
 
 @pytest.mark.parametrize("count", [1, 2])
