@@ -193,6 +193,16 @@ def test_a_bad_row_is_told_with_its_place(fault, check_all):
     assert check_all([NAMES, GOOD, row, LAST], (), expect) == []
 
 
+@pytest.mark.parametrize("fault", ["wide", "narrow"])
+def test_rows_without_a_header_have_as_many_cells_as_most(fault, check_all):
+    row, words, kinds, _ = FAULTS[fault]
+
+    def expect(kind, way):
+        return (words, f"{place_of(kind, 1)} of ") if kind in kinds else ()
+
+    assert check_all([GOOD, row, LAST, GOOD, ["太坏", "b"]], (), expect) == []
+
+
 @pytest.mark.parametrize("fault", FILES)
 def test_columns_that_are_missing_or_come_twice(fault, check_all):
     names, fields, words = FILES[fault]

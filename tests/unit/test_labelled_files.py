@@ -1,5 +1,6 @@
 """Labelled texts of files, and what may be wrong with them."""
 
+import codecs
 import csv
 import gzip
 import io
@@ -98,6 +99,13 @@ def test_what_is_read(name, content, arguments, texts, labels, lines, tmp_path):
     path, arguments = write_file(tmp_path / name, content), {"count": 1, **arguments}
     table = read_table(path, **arguments)
     assert (table.texts, table.labels, table.lines) == (texts, labels, lines)
+    # As Windows writes it.
+    data = b"\r\n".join(path.read_bytes().splitlines())
+    data = codecs.BOM_UTF8 + data.removeprefix(codecs.BOM_UTF8)
+    other = write_file(tmp_path / f"windows.{name}", data)
+    windows = read_table(other, **arguments)
+    if '"甲\n' not in content:
+        assert (windows.texts, windows.labels) == (texts, labels)
     unlabelled = read_table(path, **{**arguments, "labelled": False})
     assert (unlabelled.texts, unlabelled.labels) == (texts, None)
 

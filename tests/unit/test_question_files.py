@@ -5,6 +5,7 @@ import json
 import pytest
 from common import to_json_lines, write_file
 from hostile.run import unrefused
+from table_files import KEYED, write_rows
 
 from roformer_keras.base.errors import ConfigurationError, SourceError
 from roformer_keras.tables.choices import MAX_CHOICES, check_choices
@@ -222,56 +223,43 @@ def test_what_is_wrong_is_named_with_its_place(name, bad, call, tmp_path):
 ROWS = [("甲乙", "丙？", ("丁", "戊")), ("己", "庚？", ("辛", "壬", "癸"))]
 
 
+NAMES = ["context", "question", "choices", "label"]
+CELLS = [["甲乙", "丙？", ["丁", "戊"], 1], ["己", "庚？", ["辛", "壬", "癸"], "癸"]]
+DUMPED = [[*cells[:2], json.dumps(cells[2]), cells[3]] for cells in CELLS]
+APART = "甲乙,丙？,丁,戊,,1\n己,庚？,辛,壬,癸,癸\n"
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "xlsx", "jsonl", "json"])
+def test_choices_of_tables(kind, tmp_path):
+    rows = CELLS if kind in KEYED else DUMPED
+    for names in [NAMES], []:
+        if names or kind not in KEYED:
+            table = read(write_rows(tmp_path, kind, [*names, *rows]))
+            assert table.texts == ROWS
+            assert [*map(str, table.labels)] == ["1", "癸"]
+
+
 @pytest.mark.parametrize(
-    ("name", "content", "fields"),
+    ("content", "fields"),
     [
+        # A column for each choice, of which a row may have fewer; in any order.
         (
-            "a.jsonl",
-            '{"context": "甲乙", "question": "丙？", "choices": ["丁", "戊"], '
-            '"label": 1}\n'
-            '{"context": "己", "question": "庚？", "choices": ["辛", "壬", "癸"], '
-            '"label": "癸"}\n',
-            (),
-        ),
-        (
-            "a.csv",
-            "context,question,choices,label\n"
-            '甲乙,丙？,"[""丁"", ""戊""]",1\n己,庚？,"[""辛"", ""壬"", ""癸""]",癸\n',
-            (),
-        ),
-        # Without a header.
-        (
-            "a.tsv",
-            '甲乙\t丙？\t["丁", "戊"]\t1\n己\t庚？\t["辛", "壬", "癸"]\t癸\n',
-            (),
-        ),
-        # A column for each choice, of which a row may have fewer.
-        (
-            "a.csv",
             "label,choice2,choice1,choice3,context,question\n"
             "1,戊,丁,,甲乙,丙？\n癸,壬,辛,癸,己,庚？\n",
             (),
         ),
         # The case of names does not matter.
-        (
-            "a.csv",
-            "Context,Question,Choice1,CHOICE2,choice3,Label\n"
-            "甲乙,丙？,丁,戊,,1\n己,庚？,辛,壬,癸,癸\n",
-            (),
-        ),
+        (f"Context,Question,Choice1,CHOICE2,choice3,Label\n{APART}", ()),
         # As in SWAG.
         (
-            "a.csv",
-            "sent1,sent2,ending0,ending1,ending2,gold\n"
-            "甲乙,丙？,丁,戊,,1\n己,庚？,辛,壬,癸,癸\n",
+            f"sent1,sent2,ending0,ending1,ending2,gold\n{APART}",
             ("sent1", "sent2", "ending", "gold"),
         ),
     ],
 )
-def test_choices_of_tables(name, content, fields, tmp_path):
-    table = read(write_file(tmp_path / name, content), fields=fields)
-    assert table.texts == ROWS
-    assert table.labels in ([1, "癸"], ["1", "癸"])
+def test_columns_of_choices(content, fields, tmp_path):
+    table = read(write_file(tmp_path / "a.csv", content), fields=fields)
+    assert (table.texts, table.labels) == (ROWS, ["1", "癸"])
 
 
 def test_rows_without_a_question(tmp_path):

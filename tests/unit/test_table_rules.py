@@ -66,25 +66,6 @@ def test_first_rows_that_are_no_header(kind, labels, tmp_path):
         assert read_table(path, 1).labels == ["中", *"1010"]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CELLS if kind != "xlsx"])
-@pytest.mark.parametrize("header", [["text", "label"], ["review", "mood"], None])
-def test_rows_have_as_many_cells_as_the_header_or_most(kind, header, tmp_path):
-    bad = [["味道不错", "下次再来", "好"], ["只有一格"]]
-    rows = [["今天", "好"], *bad, ["明天", "坏"], ["后天", "好"], ["大后天", "坏"]]
-    path = write_rows(tmp_path, kind, [*([header] if header else []), *rows])
-    fields, first = tuple(header or ()), 2 if header else 1
-    with pytest.raises(SourceError, match=f"line {first + 1} of .*2 columns, got 3"):
-        read_table(path, 1, fields)
-    skipped = []
-    table = read_table(path, 1, fields, skipped=skipped)
-    assert table.labels == list("好坏好坏")
-    assert [line for line, _ in skipped] == [first + 1, first + 2]
-    assert all("must have 2 columns" in reason for _, reason in skipped)
-    if kind != "txt":
-        with pytest.raises(SourceError, match="columns, got 3"):
-            list(read_records(str(path), fields[:1]))
-
-
 def test_a_label_that_is_known_is_no_header(tmp_path):
     path = write_rows(tmp_path, "csv", [["好", "正"], ["坏", "负"], ["一般", "中"]])
     with pytest.raises(SourceError, match="seems to be a header"):

@@ -11,37 +11,11 @@ from sources import unpacked
 from roformer_keras import FinetuningSettings, RoFormerTokenizer
 from roformer_keras.base.checks import read_fields
 from roformer_keras.io import atomic
-from roformer_keras.tables.files import read_table
 
 
 def crlf(path, text):
     path.write_bytes(text.replace("\n", "\r\n").encode("utf-8-sig"))
     return path
-
-
-@pytest.mark.parametrize(
-    "name, content",
-    [
-        ("a.csv", 'text,label\n"甲，乙",好\n丙 丁,坏\n'),
-        ("a.tsv", "甲，乙\t好\n丙 丁\t坏\n"),
-        (
-            "a.jsonl",
-            '{"text": "甲，乙", "label": "好"}\n{"text": "丙", "label": "坏"}\n',
-        ),
-        ("a.bio", "甲 B-人\n乙 I-人\n\n丙 O\n丁 O\n"),
-    ],
-)
-def test_tables_with_crlf_and_a_byte_order_mark(tmp_path, name, content):
-    expected = tmp_path / f"unix-{name}"
-    expected.write_text(content, encoding="utf-8")
-    table = read_table(crlf(tmp_path / name, content), 1)
-    unix = read_table(expected, 1)
-    assert (table.texts, table.labels, table.lines) == (
-        unix.texts,
-        unix.labels,
-        unix.lines,
-    )
-    assert len(table.texts) == 2
 
 
 def test_settings_with_crlf(tmp_path):
