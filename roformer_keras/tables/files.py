@@ -105,15 +105,13 @@ def open_table(
     if form.rows == "cells":
         rows = cast("Iterator[tuple[int, Sequence[str]]]", form.read(file, ()))
         return select_cells(file, rows, wanted, is_plain=form.name == "txt")
-    names, fields = wanted.names, wanted.fields if form.takes_fields else ()
+    names, fields = wanted.names, () if form.is_fixed else wanted.fields
     if form.names and not fields:
         if wanted.count != len(form.names) - 1:
             raise SourceError(
                 f"{file.name} has the columns {name_list(form.names)}, which are for "
                 f"tasks of {len(form.names) - 1} texts a row, not {wanted.count}",
-                hint=Hint("name the columns by {fields}")
-                if form.takes_fields
-                else None,
+                hint=None if form.is_fixed else Hint("name the columns by {fields}"),
             )
         names = form.names[: len(names)]
     keys = fields or names

@@ -17,7 +17,7 @@ from roformer_keras.tables.opening import UNPACKERS, File, is_uri
 from roformer_keras.tables.table import RawRow
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Format:
     """A reader of files, and the names by which it is chosen.
 
@@ -29,10 +29,10 @@ class Format:
         rows: what `read` gives, `"cells"` or `"objects"`.
         endings: of file names, with the dot.
         unit: what the numbers count, `"line"` or `"row"`.
+        needs: what needs a library of an extra, as in `base.extras`.
         names: of the texts and the label, unless fields are given; each row has as many
             texts then.
-        takes_fields: whether fields may give other names.
-        needs: what needs a library of an extra, as in `base.extras`.
+        is_fixed: whether fields give no other names.
     """
 
     name: str
@@ -40,9 +40,9 @@ class Format:
     rows: Literal["cells", "objects"] = "objects"
     endings: tuple[str, ...] = ()
     unit: Literal["line", "row"] = "line"
-    names: tuple[str, ...] = ()
-    takes_fields: bool = True
     needs: str | None = None
+    names: tuple[str, ...] = ()
+    is_fixed: bool = False
 
 
 FORMATS: dict[str, Format] = {}
@@ -88,47 +88,41 @@ def shown_endings() -> str:
     return f"{', '.join(endings)} or {last}"
 
 
+_NEEDS_ARROW = "a Parquet or Arrow file"
 for _format in (
-    Format(name="csv", read=cells.read_csv, rows="cells", endings=(".csv",)),
-    Format(name="tsv", read=cells.read_tsv, rows="cells", endings=(".tsv",)),
-    Format(name="txt", read=cells.read_txt, rows="cells", endings=(".txt",)),
-    Format(
-        name="xlsx",
-        read=sheets.read_sheet,
-        rows="cells",
-        endings=(".xlsx",),
-        unit="row",
-        needs="an .xlsx file",
-    ),
-    Format(name="jsonl", read=objects.read_lines, endings=(".jsonl", ".ndjson")),
-    Format(name="json", read=objects.read_list, endings=(".json",), unit="row"),
+    Format("csv", cells.read_csv, "cells", (".csv",)),
+    Format("tsv", cells.read_tsv, "cells", (".tsv",)),
+    Format("txt", cells.read_txt, "cells", (".txt",)),
+    Format("xlsx", sheets.read_sheet, "cells", (".xlsx",), "row", "an .xlsx file"),
+    Format("jsonl", objects.read_lines, endings=(".jsonl", ".ndjson")),
+    Format("json", objects.read_list, endings=(".json",), unit="row"),
     *(
         Format(
-            name=name,
-            read=tagged.read_tagged,
+            name,
+            tagged.read_tagged,
             endings=(f".{name}",),
             names=("text", "label"),
-            takes_fields=False,
+            is_fixed=True,
         )
         for name in ("bio", "conll")
     ),
     Format(
-        name="parquet",
-        read=arrow.read_parquet,
+        "parquet",
+        arrow.read_parquet,
         endings=(".parquet",),
         unit="row",
-        needs="a Parquet or Arrow file",
+        needs=_NEEDS_ARROW,
     ),
     Format(
-        name="arrow",
-        read=arrow.read_arrow,
+        "arrow",
+        arrow.read_arrow,
         endings=(".arrow", ".ipc", ".feather"),
         unit="row",
-        needs="a Parquet or Arrow file",
+        needs=_NEEDS_ARROW,
     ),
     Format(
-        name="squad",
-        read=objects.read_squad,
+        "squad",
+        objects.read_squad,
         unit="row",
         names=("question", "context", "answers"),
     ),
