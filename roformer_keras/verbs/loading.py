@@ -8,7 +8,7 @@ from roformer_keras.base.errors import ConfigurationError, Hint
 from roformer_keras.base.task_registry import task_of
 from roformer_keras.hub.catalog import resolve
 
-Path = str | os.PathLike
+Path = str | os.PathLike  # type: ignore[type-arg]  # Fields are checked by it.
 GENERATOR = "ServedGenerator"
 
 
