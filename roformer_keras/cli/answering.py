@@ -28,6 +28,7 @@ from roformer_keras.io.journal import digest, fingerprints, run_metadata
 from roformer_keras.jobs.job import Job, Sink
 from roformer_keras.jobs.output import open_output
 from roformer_keras.jobs.sinks import sink_of
+from roformer_keras.tables.opening import is_uri
 from roformer_keras.verbs.loading import LoadedSource
 from roformer_keras.verbs.rows import Texts, check_texts
 from roformer_keras.verbs.verb import Verb
@@ -74,51 +75,52 @@ class Answering:
 
     def run(self) -> None:
         """Answers what the flags say."""
-        output, verb, spec = self._output, self.verb, self.verb.inputs
         if self._on_ray:
             self._run_on_ray()
             return
-        if (
-            spec.file
-            and not spec.is_shared
-            and (self._file is None) == (self._typed is None)
-        ):
-            other = f", or --{spec.flag} {' '.join(['TEXT'] * (spec.count or 1))}"
-            raise ConfigurationError(f"give a file, or - for standard input{other}")
-        check_ending(output, *verb.output.endings)
-        if output != "-":
-            check_target(Path(output), self._overwrite, folder=False)
-        if self._file not in (None, "-") and not os.path.exists(self._file):
-            hint = f"to give a text itself, use --{spec.flag}" if spec.flag else None
-            reason = os.strerror(errno.ENOENT)
-            raise SourceError(f"cannot read {self._file}: {reason}", hint=hint)
-        loaded = None
+        self._check_files()
+        loaded, spec = None, self.verb.inputs
         if spec.fields:
             inputs = self.inputs()
         else:
             # The model says how many texts a row has.
             rows = None
             if self._file is not None:
-                source = str(verb.source)
+                source = str(self.verb.source)
                 rows = read_for_training(source, self._file, **self.layout)
             loaded = self.load()
             inputs = self._inputs_of_task(loaded, rows)
-        plain = verb.output.style == "plain" or (
-            verb.output.style == "terminal"
-            and self._typed is not None
-            and sys.stdout.isatty()
-        )
-        style = Path(output).suffix if output != "-" else ".jsonl"
-        if plain and output == "-" and not self._as_json:
-            style = "terminal"
-            if len(inputs) == 1 and verb.output.style == "terminal":
-                loaded = loaded or self.load(inputs)
-                pieces = verb.stream(loaded, inputs[0][1])
-                if pieces is not None:
-                    print_stream(pieces, self.quiet)
-                    return
-        sink = sink_of(style, verb, spec.fields, len(inputs))
+        style = self._style()
+        if style == "terminal" and len(inputs) == 1 and self.verb.writes_pieces:
+            pieces = self.verb.stream(loaded or self.load(inputs), inputs[0][1])
+            print_stream(pieces, self.quiet)
+            return
+        sink = sink_of(style, self.verb, spec.fields, len(inputs))
         self.answer(inputs, sink, loaded=loaded)
+
+    def _check_files(self) -> None:
+        """Raises an error for files that are missing, too many or of another kind."""
+        spec, file, output = self.verb.inputs, self._file, self._output
+        has_one = (file is None) != (self._typed is None)
+        if spec.file and not (spec.is_shared or has_one):
+            other = f", or --{spec.flag} {' '.join(['TEXT'] * (spec.count or 1))}"
+            raise ConfigurationError(f"give a file, or - for standard input{other}")
+        check_ending(output, *self.verb.output.endings)
+        if output != "-":
+            check_target(Path(output), self._overwrite, folder=False)
+        if file and file != "-" and not (is_uri(file) or os.path.exists(file)):
+            hint = f"to give a text itself, use --{spec.flag}" if spec.flag else None
+            reason = os.strerror(errno.ENOENT)
+            raise SourceError(f"cannot read {file}: {reason}", hint=hint)
+
+    def _style(self) -> str:
+        """The ending of the output, or `"terminal"`."""
+        if self._output != "-":
+            return Path(self._output).suffix
+        is_typed = self._typed is not None and sys.stdout.isatty()
+        styles = {"plain": True, "terminal": is_typed, "json": False}
+        is_shown = styles[self.verb.output.style] and not self._as_json
+        return "terminal" if is_shown else ".jsonl"
 
     # === Rows ===
 

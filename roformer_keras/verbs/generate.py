@@ -119,9 +119,11 @@ class Generate(SearchOptions, WritingVerb):
         """The arguments of the method `stream`."""
         return self.options(*self.loading.values(), "batch_size")
 
-    def stream(self, loaded: LoadedSource, row: Texts) -> Iterator[str] | None:
-        if self.num_return_sequences > 1 or self.method == "beam":
-            return None
+    @property
+    def writes_pieces(self) -> bool:
+        return self.num_return_sequences == 1 and self.method != "beam"
+
+    def stream(self, loaded: LoadedSource, row: Texts) -> Iterator[str]:
         pieces: Iterator[str] = loaded.model.stream(row[0], **self.stream_arguments())
         return pieces
 

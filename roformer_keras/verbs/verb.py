@@ -107,9 +107,14 @@ class Verb(Settings, Served):
         """Answers rows; verbs that write call `on_step` between their steps."""
         raise NotImplementedError
 
-    def stream(self, loaded: LoadedSource, row: Texts) -> Iterator[str] | None:
-        """The pieces of the one text of a row; None if it is written whole."""
-        return None
+    @property
+    def writes_pieces(self) -> bool:
+        """True if the text of a row can be shown while it is written, by `stream`."""
+        return False
+
+    def stream(self, loaded: LoadedSource, row: Texts) -> Iterator[str]:
+        """The pieces of the one text of a row."""
+        raise NotImplementedError
 
     def show(self, row: Texts, answers: Mapping[str, object]) -> list[str]:
         """The lines of a row on a terminal."""
