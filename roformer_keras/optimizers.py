@@ -344,11 +344,11 @@ def _clipped_by_global_norm(gradients, most):
     known = [tf.convert_to_tensor(gradient) for gradient in known]
 
     def scaled():
-        # Of an infinite norm NaN, as in Keras.
+        # An infinite norm gives NaN, as in Keras.
         scale = most / norm + (norm - norm)
         return [gradient * scale for gradient in known]
 
-    # NaN is no norm within the limit.
+    # NaN is never within the limit.
     clipped = iter(tf.cond(norm <= most, lambda: list(known), scaled))
     return [None if gradient is None else next(clipped) for gradient in gradients]
 
@@ -478,7 +478,7 @@ def make_optimizer(
         use_ema=ema > 0,
         ema_momentum=ema or 0.99,
         gradient_accumulation_steps=accumulation if accumulation > 1 else None,
-        # Else Keras numbers them through, and a state would not know its own.
+        # Without a name, Keras numbers optimizers, and a state would not match its own.
         name=name,
         **({"rates": rates} if rates else {}),
     )

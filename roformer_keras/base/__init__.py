@@ -1,1 +1,1 @@
-"""What every other package uses: errors, checks, settings, backends."""
+"""Shared foundations: errors, checks, settings, backends."""

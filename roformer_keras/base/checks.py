@@ -106,9 +106,9 @@ def check_flag(name: str, value: Unchecked) -> None:
 
 
 def check_choice(name: str, value: Unchecked, choices: Iterable[str | None]) -> None:
-    """Raises ConfigurationError unless it is one of the choices."""
+    """Raises ConfigurationError if the value is not among the choices."""
     choices = tuple(choices)
-    # An array is compared by element.
+    # An array would compare element by element.
     if not isinstance(value, str | None) or value not in choices:
         raise ConfigurationError(
             f"{name} must be one of {', '.join(map(repr, choices))}, got "

@@ -107,7 +107,7 @@ def _in_jax(compiled: Compiled, function: _Function) -> _Function:
 
     @jax.jit
     def stateless(values: list[TensorLike], *arguments: TensorLike) -> TensorLike:
-        # As arguments, weights are not copied into the program.
+        # Weights are arguments, so that the program holds no copy of them.
         pairs = zip(compiled._weights, values, strict=True)
         with keras.StatelessScope(state_mapping=pairs):
             return function(*arguments)

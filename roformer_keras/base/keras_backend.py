@@ -177,9 +177,9 @@ def _configured() -> str:
 
 @contextlib.contextmanager
 def _hidden(names: Iterable[str]) -> Iterator[None]:
-    """As if packages were not installed; those that are imported already stay."""
+    """Hides packages from imports, except packages that are already imported."""
     names = [name for name in names if name not in sys.modules]
-    # An import of a name whose module is None fails.
+    # Importing a name whose module is None fails.
     sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]
     try:
         yield

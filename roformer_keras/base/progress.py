@@ -5,7 +5,7 @@ from typing import Any
 from tqdm import tqdm
 
 _DELAY = 1.0
-# Of so many items, the first one is most of the time.
+# With two items or fewer, the first takes most of the time.
 _FEW = 2
 
 

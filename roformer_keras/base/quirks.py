@@ -28,8 +28,8 @@ KerasClass: Any = object
 def is_import_from() -> bool:
     """True while `from module import name` asks the module for the name.
 
-    Python 3.13: the message of the module's AttributeError is replaced. Where this is
-    not found out, it is.
+    On Python 3.13, `import` replaces the message of the module's AttributeError unless
+    this function recognizes it.
     """
     frame: FrameType | None = sys._getframe(1)
     for _ in range(3):

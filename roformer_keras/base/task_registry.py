@@ -1,14 +1,14 @@
-"""The tasks: what is known of each before a backend is imported.
+"""The records of the tasks, which need no backend.
 
-A task is a record here and a module in `tasks`. Commands, files, cards and settings go
-by the record.
+A task is a record here and a module in `tasks`. Commands, files, model cards and
+settings read the record.
 """
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-# How the vectors of a row's tokens become one.
+# Ways to pool the vectors of a row's tokens into one vector.
 Pooling = Literal[
     "first",
     "last",
@@ -38,14 +38,14 @@ class TaskObjective(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A task of the command line: what is known of it before a backend is imported.
+    """A record of a task of the command line, available before a backend is imported.
 
     Attributes:
-        class_name: str. Its class.
+        class_name: str. The class of its models.
         text_counts: how many texts a row of a file may have, the default first.
         settings: names of settings that only few tasks have.
         objectives: by the value of the option `objective`, the default first.
-        pipeline_tag: str or None. The Hugging Face Hub's name of the task.
+        pipeline_tag: str or None. The task's name on the Hugging Face Hub.
         has_choices: bool. Whether the last text of a row is a list of choices.
         has_tokens: bool. Whether a text may be a list of tokens, with a tag for each.
 

@@ -1,6 +1,6 @@
 """The content of a source, and the strict check before a model loads it.
 
-A model is loaded in five steps; nothing is built before the checkpoint is known to fit.
+Loading a model takes five steps; nothing is built before the checkpoint fits.
 
     with open_checkpoint(source) as checkpoint:
         config = checkpoint.config_for("RoFormerMaskedLM")
@@ -10,10 +10,10 @@ A model is loaded in five steps; nothing is built before the checkpoint is known
             value = checkpoint.weight(row.name)
             variables[row.path].assign(value.T if row.transposed else value)
 
-A task loads its backbone like this, and then its head, whose shapes only the built
+A task loads its backbone in this way, and then its head, whose shapes only the built
 model knows: `weights_to_read(checkpoint, config, task_shapes={path: shape, ...})`.
 To save a model, make a `Checkpoint` of its variables, by the rows of `weight_table` and
-`task_rows`, and give it to `convert.save`.
+`task_rows`, and pass it to `convert.save`.
 """
 
 import fnmatch
@@ -48,7 +48,7 @@ from roformer_keras.hub.catalog import CATALOG
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.vocabulary import check_tokens, resolve_level
 
-# What a class of no task answers.
+# The command for a class that is no task.
 _COMMANDS = {
     "RoFormerBackbone": "embed",
     "RoFormerCausalLM": "generate",
@@ -90,7 +90,7 @@ class Checkpoint:
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """Those of `HEADS` that have at least one tensor here."""
+        """The members of `HEADS` that have at least one tensor here."""
         heads = {head_of(name) for name in self.tensors}
         return tuple(head for head in HEADS if head in heads)
 
@@ -113,20 +113,20 @@ class Checkpoint:
     def config_for(self, model: str, **changes) -> RoFormerConfig:
         """The configuration with which a model class loads these weights.
 
-        Attention and pooler are the defaults of the class, unless it was saved.
+        Without a saved model, attention and pooler have the defaults of the class.
         """
         stored_as = "RoFormerBackbone" if self.is_task else self.model
         return config_for_model(model, self.config, stored_as, **changes)
 
     def weight(self, name: str) -> np.ndarray:
-        """The value of a tensor, which must be of a float type."""
+        """The value of a float tensor."""
         return self.tensors[name].read_weight(f"{self.label}: {name}")
 
 
 def with_own_output(checkpoint: Checkpoint, config: RoFormerConfig) -> Checkpoint:
-    """The checkpoint, with a copy of the embedding if an output is not tied to it."""
+    """The checkpoint, with a copy of the embedding for an output that is not tied."""
     tensors = checkpoint.tensors
-    # RoFormerV2's head is the embedding alone.
+    # The embedding is the whole head of RoFormerV2.
     has_head = "mlm" in checkpoint.heads or config.model_type == "roformer_v2"
     is_new = OUTPUT_EMBEDDINGS not in tensors and WORD_EMBEDDINGS in tensors
     if config.tie_word_embeddings or not (has_head and is_new):
@@ -145,7 +145,7 @@ def weights_to_read(
 ) -> tuple[Weight, ...]:
     """The rows of the weight table that a model loads from a checkpoint; strict.
 
-    It compares names and shapes alone, and can run before a model is built.
+    It compares only names and shapes, so it can run before a model is built.
     """
     label, tensors = checkpoint.label, checkpoint.tensors
     kind, found_kind = config.model_type, checkpoint.config.model_type
@@ -156,21 +156,21 @@ def weights_to_read(
         error=CheckpointError,
     )
     if config.num_layers > len(tensors):
-        # A table of them would never end.
+        # A table of so many layers would be endless.
         raise CheckpointError(
             f"{label}: the configuration has {config.num_layers:,} layers, but there "
             f"are only {len(tensors)} tensors"
         )
     rows = weight_table(config, heads) + task_rows(task_shapes or {})
-    known = {row.name for row in rows}
+    known_names = {row.name for row in rows}
     if config.shared_segment_embeddings:
-        known.add(SEGMENT_EMBEDDINGS)
+        known_names.add(SEGMENT_EMBEDDINGS)
     strict_heads = (None,) if task_shapes is None else (None, "task")
     ignore = as_names("ignore", ignore)
     unexpected = [
         name
         for name in tensors
-        if name not in known
+        if name not in known_names
         and (
             name in checkpoint.unexpected
             or head_of(name) in strict_heads
@@ -209,11 +209,11 @@ def weights_to_read(
 
 
 def _hints_of(checkpoint, unexpected):
-    """Ways out where tensors are not expected."""
+    """Hints for unexpected tensors."""
     if POSITION_EMBEDDINGS in unexpected:
         return [
             "these are weights of a BERT, and RoFormer has no table of positions: to "
-            "start from the others, pass {ignore}"
+            "start from the other weights, pass {ignore}"
         ]
     if OUTPUT_EMBEDDINGS in unexpected and not checkpoint.config.tie_word_embeddings:
         return [
@@ -277,11 +277,11 @@ def check_saved_tokenizer(checkpoint: Checkpoint) -> None:
 
 
 def model_of(checkpoint: Checkpoint) -> str:
-    """The class that was saved, or else inferred from the name and the heads."""
+    """The saved class, or else the class inferred from the name and the heads."""
     if checkpoint.model is not None:
         return checkpoint.model
-    # Only the name of a released zip distinguishes GPT from an encoder. A prefix has
-    # that name in its folder.
+    # Only the name of a released zip, or of a prefix's folder, distinguishes GPT from
+    # an encoder.
     path = Path(checkpoint.label)
     unnamed = path.name.startswith("bert_model.ckpt")
     name = path.parent.name if unnamed else path.name
@@ -292,7 +292,7 @@ def model_of(checkpoint: Checkpoint) -> str:
         return "RoFormerCausalLM"
     if checkpoint.heads == ("pooler", "mlm"):
         return "RoFormerSim"
-    # RoFormerV2's head is the token embedding, which every file holds.
+    # Every file has the token embedding, which is the head of RoFormerV2.
     tied = not any(row.head for row in weight_table(checkpoint.config, ("mlm",)))
     if "mlm" in checkpoint.heads or tied:
         return "RoFormerMaskedLM"

@@ -1,4 +1,4 @@
-"""From any source to any format, without building a model."""
+"""Conversion from any source to any format, without building a model."""
 
 import dataclasses
 import fnmatch
@@ -39,7 +39,7 @@ _SUFFIXES = {
     ".safetensors": "safetensors",
     ".zip": "bert4keras",
 }
-# Formats that are folders, with all the files that such a folder may hold.
+# Folder formats, with all the files that such a folder may hold.
 FOLDERS = {
     "preset": PRESET_PATHS,
     "huggingface": HUGGINGFACE_PATHS,
@@ -63,8 +63,8 @@ def convert(
 ) -> Path:
     """Writes the weights of a source in another format.
 
-    Nothing is left out but the head of a task in a zip, for which bert4keras has no
-    place; then a line on stderr says so.
+    Every weight is written, except the head of a task in a zip: bert4keras has no
+    place for it, and a line on stderr says so.
 
     Args:
         source: a zip, folder, checkpoint prefix, weights file, preset folder, folder
@@ -77,12 +77,12 @@ def convert(
             the target's extension if not given: a name without one is a preset folder,
             `.zip` a bert4keras zip.
         dtype: `"float32"` or `"float16"`.
-        model: class that the result is for. By default the one that was saved or that
-            the catalogue names, or else by the heads in the source.
+        model: class that the result is for. By default the saved class, the class in
+            the catalogue, or the class that has the heads of the source.
         config: configuration for sources without one, see `open_checkpoint`.
         vocabulary: path of a `vocab.txt`, likewise.
         ignore: patterns of unexpected tensors to pass over; for the format
-            `"sentence-transformers"` also `"task/*"`, a head used in training alone.
+            `"sentence-transformers"` also `"task/*"`, a head that only training uses.
         overwrite: bool. Whether an existing target is replaced.
         verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
         changes: configuration fields to set, such as `pooler_activation="tanh"`.
@@ -91,7 +91,7 @@ def convert(
         The path of the result.
 
     Raises:
-        RoFormerError: what each step raises; see `roformer_keras.base.errors`.
+        RoFormerError: an error of any step; see `roformer_keras.base.errors`.
 
     Example:
         >>> path = roformer_keras.convert("roformer-char", "poems", verbose=0)
@@ -127,17 +127,16 @@ def open_prepared(
     verbose: int | str = 0,
     **changes: Any,
 ) -> Iterator[Checkpoint]:
-    """Opens a source as `prepare` makes it for a format; arguments of `convert`."""
-    # Read twice below.
+    """Opens and prepares a source for a format, with the arguments of `convert`."""
+    # A generator would be empty at the second use.
     ignore = as_names("ignore", ignore)
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
-        # RoFormerV2 was trained without the pooler that is left out of its folders.
+        # RoFormerV2 was trained without the pooler that its folders leave out.
         lost = [name for name in checkpoint.left_out if ".pooler." not in name]
         if model is None and lost:
             raise ConfigurationError(
-                f"{checkpoint.label} has a head for which there is no class here "
-                f"({lost[0]} is one of {len(lost)} tensors), and the result would lack "
-                "it",
+                f"{checkpoint.label} has a head that no class here has, with "
+                f"{len(lost)} tensors such as {lost[0]}, and the result would lack it",
                 hint=Hint("leave it out with {model:'RoFormerBackbone'}"),
             )
         if model is None and checkpoint.is_task and format not in FOLDERS:
@@ -173,7 +172,7 @@ def prepare(
     is_saved = checkpoint.model == model
     base = "RoFormerBackbone" if checkpoint.is_task and is_saved else model
     if not is_saved:
-        # A pooler must not be dropped silently.
+        # Never drop a pooler in silence.
         if "pooler" in checkpoint.heads:
             activation = pooler_activation_of(checkpoint, model)
             changes = {"pooler_activation": activation, **changes}
@@ -190,11 +189,11 @@ def prepare(
     )
     written = [row.name for row in weights_to_read(checkpoint, config, heads, ignore)]
     task = [name for name in checkpoint.tensors if head_of(name) == "task"]
-    left = checkpoint.tensors.keys() - {*checkpoint.unexpected, *written, *task}
-    if left:
+    unplaced = checkpoint.tensors.keys() - {*checkpoint.unexpected, *written, *task}
+    if unplaced:
         raise ConfigurationError(
-            f"{checkpoint.label} has {len(left)} tensors for which the changed "
-            f"configuration has no place, {min(left)} among them"
+            f"{checkpoint.label} has {len(unplaced)} tensors for which the changed "
+            f"configuration has no place, {min(unplaced)} among them"
         )
     written += task if base != model else []
     check_saved_tokenizer(checkpoint)
@@ -234,7 +233,7 @@ def save(
 
 
 def _without_head(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> Checkpoint:
-    """The checkpoint without the weights of a task that the patterns name."""
+    """The checkpoint without the task weights that match the patterns."""
     tensors = {
         name: tensor
         for name, tensor in checkpoint.tensors.items()
@@ -245,21 +244,21 @@ def _without_head(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> Checkpoi
 
 
 def _check_only(folder: Path, format: str) -> None:
-    """Replacing a folder deletes all that is in it."""
+    """Checks that replacing a folder would delete no foreign file."""
     if not folder.is_dir():
         return
-    known = FOLDERS[format]
+    known_files = FOLDERS[format]
     modules = frozenset() if format == "preset" else SENTENCE_FOLDERS
-    # A kill may have left one of its files half written.
+    # A killed process may leave a file half written.
     strangers = (
         name
         for path in folder.rglob("*")
         if path.is_symlink() or not path.is_dir()
         for final in [path.with_name(PARTIAL_PREFIX.sub("", path.name))]
-        if (name := final.relative_to(folder).as_posix()) not in known
+        if (name := final.relative_to(folder).as_posix()) not in known_files
         and name.split("/")[0] not in modules
     )
-    # The folder may be a large one that was named by mistake.
+    # The user may have named a large folder by mistake.
     refuse(
         (few := sorted(itertools.islice(strangers, 3))),
         f"{folder} holds files that are no part of a {format} ({', '.join(few)}), "

@@ -1,8 +1,8 @@
-"""Models of Hugging Face: their files, and tensors that follow from others.
+"""Models of Hugging Face: their files, and the tensors that follow from others.
 
-RoFormer of Transformers is bert4keras's v1 with one epsilon for all norms and a table
-of positions. JunnYu's package `roformer` adds poolers and RoFormerV2 to the same names.
-The names are in the weight table, `Weight.huggingface`.
+Transformers' RoFormer is bert4keras's v1 with one epsilon for all norms and a table of
+positions. JunnYu's package `roformer` adds poolers and RoFormerV2 under the same names.
+The weight table has the names, see `Weight.huggingface`.
 """
 
 import re
@@ -15,7 +15,6 @@ import numpy as np
 
 from roformer_keras.base.checks import check_integer
 from roformer_keras.base.errors import CheckpointError, SourceError, errors_at, refuse
-from roformer_keras.conversion.found import Found
 from roformer_keras.conversion.huggingface_config import (
     MAX_POSITIONS,
     read_config,
@@ -27,6 +26,7 @@ from roformer_keras.conversion.sentence_modules import (
     read_length,
     read_modules,
 )
+from roformer_keras.conversion.source_content import SourceContent
 from roformer_keras.conversion.weights import (
     PYTORCH_BIAS,
     PYTORCH_DECODER,
@@ -46,13 +46,13 @@ from roformer_keras.io.vocabulary import fitting_tokens
 _WORDS = "roformer.embeddings.word_embeddings.weight"
 _SEGMENTS = "roformer.embeddings.token_type_embeddings.weight"
 POSITIONS = "roformer.encoder.embed_positions.weight"
-# A tensor that equals another where the output is tied, and that other.
+# Tensor -> the tensor that it equals if the output is tied.
 _TIED = {PYTORCH_DECODER: _WORDS, PYTORCH_DECODER_BIAS: PYTORCH_BIAS}
-# Features per head; no model has nearly as many.
+# Maximal features per head; models have far fewer.
 _MAX_HEAD_SIZE = 65_536
 _BUFFERS = ("roformer.embeddings.position_ids", "roformer.embeddings.token_type_ids")
 _BARE = re.compile(r"(embeddings|embeddings_project|encoder|pooler)\.")
-# Wrappers of PyTorch, around the model or a layer: DataParallel and DDP, and compile.
+# Prefixes that PyTorch's DataParallel, DDP and compile add to names.
 _WRAPPERS = re.compile(r"(?<![^.])(module|_orig_mod)\.")
 
 
@@ -64,51 +64,51 @@ def is_huggingface(names: Any) -> bool:
 def own_tensors(
     tensors: Mapping[str, Tensor], label: str, is_tied: bool = True
 ) -> dict[str, Tensor]:
-    """The tensors that are weights, by their full names; the others are checked.
+    """The weights by their full names, after a check of the other tensors.
 
     Positions and tied outputs follow from the configuration or from other tensors.
     """
-    found: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         full = _WRAPPERS.sub("", name)
         full = f"roformer.{full}" if _BARE.match(full) else full
         full = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", full)
         full = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", full)
         refuse(
-            full in found,
+            full in weights,
             f"{label} has two tensors for {full}: save it again",
             error=CheckpointError,
         )
-        found[full] = tensor
+        weights[full] = tensor
     for name in _BUFFERS:
-        found.pop(name, None)
-    positions = found.pop(POSITIONS, None)
+        weights.pop(name, None)
+    positions = weights.pop(POSITIONS, None)
     if positions is not None:
         _check_positions(positions, label)
     if not is_tied:
         refuse(
-            PYTORCH_BIAS in found and PYTORCH_DECODER not in found,
+            PYTORCH_BIAS in weights and PYTORCH_DECODER not in weights,
             f"{label} lacks {PYTORCH_DECODER}, which tie_word_embeddings=false "
             "asks for: save the model again",
             error=CheckpointError,
         )
-        if PYTORCH_DECODER_BIAS in found:
-            # The one that Transformers adds.
-            found[PYTORCH_BIAS] = found.pop(PYTORCH_DECODER_BIAS)
-        return found
+        if PYTORCH_DECODER_BIAS in weights:
+            # Transformers adds this name.
+            weights[PYTORCH_BIAS] = weights.pop(PYTORCH_DECODER_BIAS)
+        return weights
     for name, original in _TIED.items():
-        tied = found.pop(name, None)
+        tied = weights.pop(name, None)
         if tied is None:
             continue
-        if original not in found:
-            found[original] = tied
-        elif not _are_equal(tied, found[original]):
+        if original not in weights:
+            weights[original] = tied
+        elif not _are_equal(tied, weights[original]):
             raise CheckpointError(
-                f"{label}: {name} must equal {original}, to which a tied output "
-                "belongs, and does not: if the output was trained apart, write "
+                f"{label}: {name} must equal {original}, because the output is tied, "
+                "but does not: if the output was trained separately, write "
                 "tie_word_embeddings=false into its config.json"
             )
-    return found
+    return weights
 
 
 def _are_equal(first, second):
@@ -125,14 +125,14 @@ def _limit(parts, fields) -> dict[str, int]:
     positions: Any = fields.get("max_position_embeddings", MAX_POSITIONS)
     check_integer("max_position_embeddings", positions, minimum=1)
     length = read_length(parts) or positions
-    # The table of positions limits Transformers' model, and none of this package.
+    # The table of positions limits Transformers' model, but not this package's.
     return {"max_length": length} if "modules" in parts or length < positions else {}
 
 
 def _without_padding(
     tensors: Mapping[str, Tensor], count: int, rows: int, label: str
 ) -> dict[str, Tensor]:
-    """The tensors with as many rows as the vocabulary has tokens."""
+    """The tensors, with one row for each token of the vocabulary."""
     tensors = dict(tensors)
     for name in (_WORDS, PYTORCH_BIAS, PYTORCH_DECODER):
         if name in tensors and tensors[name].shape[:1] == (rows,):
@@ -154,7 +154,7 @@ def _check_positions(tensor, label):
             return
     raise CheckpointError(
         f"{label}: {POSITIONS} {tensor.shape} must hold sines and cosines of positions "
-        "with base 10000, and does not: rotary embeddings have no other table"
+        "with base 10000, but does not: rotary embeddings have no other table"
     )
 
 
@@ -189,17 +189,17 @@ def open_weights(files: SourceFiles, stack: ExitStack) -> dict[str, Tensor]:
     for name, listed in sorted(listed_in.items()):
         if name not in files.parts or not _SHARD.fullmatch(name):
             raise SourceError(
-                f"{blob.label} names {name[:80]!r}, and next to it there is no such "
-                "shard: download the missing file"
+                f"{blob.label} names {name[:80]!r}, but the folder has no such shard: "
+                "download the missing file"
             )
-        part = _open_file(files.parts[name], stack)
-        if wrong := sorted(listed ^ part.keys()):
+        shard = _open_file(files.parts[name], stack)
+        if wrong := sorted(listed ^ shard.keys()):
             where = "in the index only" if wrong[0] in listed else "in the shard only"
             raise CheckpointError(
                 f"{files.parts[name].label} and {blob.label} must name the same "
                 f"tensors, but {wrong[0][:80]} is {where}: download both again"
             )
-        tensors |= part
+        tensors |= shard
     return tensors
 
 
@@ -219,9 +219,9 @@ def _open_file(blob: Blob, stack: ExitStack) -> dict[str, Tensor]:
 
 
 def _from_tensorflow(name: str, tensor: Tensor) -> tuple[str, Tensor]:
-    """A tensor of a `tf_model.h5` as PyTorch has it.
+    """Gives a tensor of a `tf_model.h5` PyTorch's name and layout.
 
-    `mlm___cls/tf_model/mlm___cls/predictions/transform/dense/kernel:0` is
+    `mlm___cls/tf_model/mlm___cls/predictions/transform/dense/kernel:0` becomes
     `cls.predictions.transform.dense.weight`, transposed.
     """
     *parts, last = name.removesuffix(":0").split("/")[2:] or [name]
@@ -239,10 +239,10 @@ def _from_tensorflow(name: str, tensor: Tensor) -> tuple[str, Tensor]:
 
 def by_huggingface_name(
     format: str, tensors: Mapping[str, Tensor], **options: Any
-) -> Found:
+) -> SourceContent:
     """Tensors that have the names and shapes of a PyTorch model."""
     by_name = {name: (name, tensor) for name, tensor in tensors.items()}
-    return Found(
+    return SourceContent(
         format,
         by_name,
         lambda row: row.huggingface,
@@ -251,8 +251,8 @@ def by_huggingface_name(
     )
 
 
-def open_huggingface(files: SourceFiles, stack: ExitStack) -> Found:
-    """A model of Hugging Face; raises as `open_checkpoint` does."""
+def open_huggingface(files: SourceFiles, stack: ExitStack) -> SourceContent:
+    """Opens a model of Hugging Face; raises as `open_checkpoint` does."""
     tensors = open_weights(files, stack)
     config = files.parts["config"]
     if not is_huggingface(tensors):
@@ -288,7 +288,7 @@ def open_huggingface(files: SourceFiles, stack: ExitStack) -> Found:
             if {"vocabulary", "tokenizer_file"} & files.parts.keys():
                 saved |= changes
             elif head:
-                # A task without a tokenizer would be no task here.
+                # A task without a tokenizer would be unusable.
                 head = {}
                 reason = (
                     "a task needs a tokenizer (put its vocab.txt or tokenizer.json "

@@ -17,7 +17,7 @@ from roformer_keras.conversion.weights import PYTORCH_DECODER
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.vocabulary import CLS, MASK, PAD, SEP, UNK, vocabulary_level
 
-# Length of the table of positions that is written; that of the released models.
+# Length of the written table of positions, as in the released models.
 MAX_POSITIONS = 1536
 
 # Fields of config.json -> field of RoFormerConfig, and Transformers' default.
@@ -34,8 +34,8 @@ _FIELDS: dict[str, tuple[str, Any]] = {
     "initializer_range": ("initializer_range", 0.02),
     "layer_norm_eps": ("layer_norm_epsilon", 1e-12),
 }
-# What both sides can compute only if it has one of these values. Transformers' limit of
-# positions is no limit here.
+# Fields that both sides support only with these values. Transformers' limit of
+# positions does not limit this package.
 _ONLY: dict[str, tuple[Any, ...]] = {
     "model_type": ("roformer", None),
     "rotary_value": (False, None),
@@ -46,7 +46,7 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "quantization_config": (None,),
     "position_embedding_type": ("rotary", "absolute", None),
 }
-# Heads of Transformers that no task here computes.
+# Transformers' heads that no task of this package computes.
 _LEFT_OUT = re.compile(r"(classifier|qa_outputs|sequence_summary)\.")
 
 
@@ -56,18 +56,21 @@ _LEFT_OUT = re.compile(r"(classifier|qa_outputs|sequence_summary)\.")
 def check_values(
     fields: Any, allowed: Mapping[str, tuple], reason: str, label="", hint=None
 ) -> None:
-    """Raises ConfigurationError unless each field has one of its allowed values.
+    """Raises ConfigurationError unless each field has an allowed value.
 
     Args:
-        fields: dict; a field that it lacks is None.
-        allowed: dict of field to values, of which the error names the first.
+        fields: dict; a missing field counts as None.
+        allowed: dict of field to values; the error names the first value.
         reason: why no other values are allowed.
-        label: what the message begins with.
-        hint: of the error.
+        label: prefix of the message.
+        hint: hint of the error.
     """
     for name, values in allowed.items():
         value = fields.get(name) if isinstance(fields, dict) else fields
-        if not any(type(value) is type(one) and value == one for one in values):
+        if not any(
+            type(value) is type(allowed_value) and value == allowed_value
+            for allowed_value in values
+        ):
             raise ConfigurationError(
                 f"{label}{name} must be {values[0]!r:.80}, {reason}, got {value!r:.80}",
                 hint=hint,
@@ -78,15 +81,15 @@ def read_config(fields: Mapping, tensors: Mapping[str, Tensor]) -> dict[str, Any
     """Fields of a `Checkpoint` from a `config.json` and the tensors next to it.
 
     Args:
-        fields: content of the file. What it lacks has Transformers' default.
+        fields: content of the file. A missing field has Transformers' default.
         tensors: as `own_tensors` returns them.
 
     Returns:
         dict of `config`, `model`, `model_options` and `left_out`: the names of tensors
-        that this package has no layer for.
+        for which this package has no layer.
 
     Raises:
-        ConfigurationError: a field asks for what this package does not compute.
+        ConfigurationError: this package does not support the value of a field.
     """
     check_values(fields, _ONLY, "which is all that this package computes")
     known = {
@@ -115,8 +118,8 @@ def read_config(fields: Mapping, tensors: Mapping[str, Tensor]) -> dict[str, Any
         # RoFormerV2 was trained without the pooler that JunnYu's class adds.
         left_out += pooler
     elif pooler:
-        # JunnYu's script leaves the field out: a pooler with a masked LM means
-        # RoFormer-Sim, unless it was trained for the next sentence.
+        # JunnYu's script leaves the field out: a pooler and a masked LM without an NSP
+        # head mean RoFormer-Sim.
         has_nsp = any(name.startswith("cls.seq_relationship.") for name in tensors)
         default = "linear" if has_mlm and not has_nsp else "tanh"
         activation = _activation(fields, "pooler_activation", default)
@@ -168,8 +171,8 @@ def write_config(checkpoint: Checkpoint, one_segment: bool = False) -> dict[str,
     architecture = _ARCHITECTURES.get(str(model))
     if not isinstance(config, RoFormerConfig) or architecture is None:
         raise ConfigurationError(
-            f"{checkpoint.label} holds a {model}, and Transformers' RoFormer has the "
-            f"same function only for {', '.join(_ARCHITECTURES)}: choose another format"
+            f"{checkpoint.label} holds a {model}, and Transformers' RoFormer computes "
+            f"the same only for {', '.join(_ARCHITECTURES)}: choose another format"
         )
     problem = _find_problem(checkpoint, config, one_segment)
     refuse(
@@ -201,8 +204,8 @@ def write_tokenizer_config(
 ) -> dict[str, Any]:
     """The `tokenizer_config.json` of a checkpoint's vocabulary.
 
-    Transformers' RoFormerTokenizer cuts words by jieba, which it needs a package for;
-    a vocabulary of characters needs no words, so BERT's tokenizer reads it.
+    Transformers' RoFormerTokenizer cuts words by jieba, for which it needs a package. A
+    character vocabulary needs no words, so BERT's tokenizer reads it.
     """
     tokens = checkpoint.vocabulary or ()
     level = checkpoint.tokenizer.get("level") or vocabulary_level(tokens)
@@ -224,7 +227,7 @@ _SPECIAL = (PAD, UNK, CLS, SEP, MASK)
 
 
 def write_tokenizer_file(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The `tokenizer.json` of a vocabulary of words.
+    """The `tokenizer.json` of a word vocabulary.
 
     From a `vocab.txt` alone, Transformers 5 cuts every word into its characters.
     """
@@ -247,7 +250,7 @@ def write_tokenizer_file(checkpoint: Checkpoint) -> dict[str, Any]:
             "strip_accents": None,
             "lowercase": checkpoint.tokenizer.get("lower_case", True),
         },
-        # Transformers puts jieba in its place, which no file can hold.
+        # Transformers replaces it by jieba, which no file can store.
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "post_processor": pair_template(ids),
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
@@ -287,8 +290,8 @@ _NO_V2 = (
     "a preset, safetensors or .keras keep RoFormerV2, which Transformers lacks, and "
     "export writes it for ONNX Runtime and OpenVINO"
 )
-# What has the same function on both sides. RoFormer-Sim is written as the masked
-# language model that it is, next to a pooler in the layout of JunnYu's package.
+# Architectures that compute the same on both sides. RoFormer-Sim is written as a masked
+# language model, next to a pooler in the layout of JunnYu's package.
 _ARCHITECTURES = {
     "RoFormerBackbone": "RoFormerModel",
     "RoFormerMaskedLM": "RoFormerForMaskedLM",
@@ -299,8 +302,8 @@ _ARCHITECTURES = {
 
 
 def _find_problem(checkpoint, config, one_segment):
-    """Option that Transformers cannot compute, or None."""
-    # Within one segment it is bidirectional.
+    """The first option that Transformers cannot compute, or None."""
+    # With one segment, UniLM attention is bidirectional.
     allows_unilm = one_segment or checkpoint.model == "RoFormerSim"
     if config.attention == "unilm" and not allows_unilm:
         return "attention='unilm'"

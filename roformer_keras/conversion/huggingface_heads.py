@@ -11,7 +11,7 @@ from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.weights import task_rows
 from roformer_keras.io.tensor import Tensor
 
-# Names of activations there -> here, where both are the same function.
+# Transformers' names of activations -> Keras's names of the same functions.
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_fast": "gelu_tanh",
@@ -34,7 +34,7 @@ THEIR_ACTIVATIONS = {
     "gelu_tanh": "gelu_new",
     "silu": "silu",
 }
-# `summary_type` of a choice -> pooling. Without an index `cls_index` is the last too.
+# `summary_type` of a choice -> pooling. `cls_index` without an index means the last.
 _SUMMARIES = {
     "first": "first",
     "last": "last_position",
@@ -49,7 +49,7 @@ _SUMMARIES = {
 def read_task(
     fields: Mapping, tensors: Mapping[str, Tensor], saved: Mapping[str, Any]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors by path, and changed fields, of a head that both libraries have."""
+    """Tensors by path, and changed fields, of a head that both libraries have."""
     if saved["model"] != "RoFormerBackbone":
         return {}, {}
     for read in (_read_answerer, _read_chooser, _read_tagger, _read_classifier):
@@ -62,7 +62,7 @@ def read_task(
 
 def _read_answerer(fields, tensors, config):
     head = _dense(tensors, "ends", config.hidden_dim, 2)
-    # Of the tokenizer.
+    # The tokenizer's configuration states its inputs.
     inputs = fields.get("model_input_names")
     has_segments = config.num_segments > 1 and "token_type_ids" in (
         inputs if isinstance(inputs, list) else ["token_type_ids"]
@@ -72,7 +72,9 @@ def _read_answerer(fields, tensors, config):
 
 
 def _read_chooser(fields, tensors, config):
-    """Transformers' default, `summary_type="last"`, takes the last position of a batch,
+    """Reads a choice head, unless its summary takes padding into account.
+
+    Transformers' default, `summary_type="last"`, takes the last position of a batch,
     which is padding in all rows but the longest; and `"mean"` counts padding.
     """
     width = config.hidden_dim
@@ -118,7 +120,7 @@ def _read_tagger(fields, tensors, config):
 
 
 def _read_classifier(fields, tensors, config):
-    """Of one output and no other `problem_type`, a regression."""
+    """Reads one output without another `problem_type` as a regression."""
     width = config.hidden_dim
     dense = _dense(tensors, "dense", width, width)
     output = _dense(tensors, "out_proj", width)
@@ -137,7 +139,7 @@ def _read_classifier(fields, tensors, config):
     names = label_names(fields, count)
     if names is None:
         warnings.warn(
-            f"id2label must give each of {count} labels a name of its own, got "
+            f"id2label must give each of {count} labels a different name, got "
             f"{fields['id2label']!r:.80}: the classes have no names",
             stacklevel=2,
         )
@@ -148,7 +150,7 @@ def _read_classifier(fields, tensors, config):
 
 
 def _dense(tensors, layer, width, outputs=None):
-    """Tensors of a dense layer, by their paths here; None if none fits."""
+    """Tensors of a dense layer by our paths, or None if they do not fit."""
     kernel, bias = (
         tensors.get(task_rows({f"{layer}/{part}": ()})[0].huggingface)
         for part in ("kernel", "bias")
@@ -161,15 +163,15 @@ def _dense(tensors, layer, width, outputs=None):
 
 
 def read_tags(tags: list[str]) -> tuple[dict[str, list[str]], list[int]]:
-    """Options of a tagger, and the place there of each of its tags here.
+    """Options of a tagger, and Transformers' index of each of our tags.
 
-    Tags of BIO are given as labels, others as they are.
+    Tags of BIO are given as labels, others unchanged.
     """
     names = [tag[2:] for tag in tags if tag.startswith("B-")]
-    wanted = _bio_tags(names)
-    if not names or sorted(wanted) != sorted(tags):
+    bio_tags = _bio_tags(names)
+    if not names or sorted(bio_tags) != sorted(tags):
         return {"tags": tags}, list(range(len(tags)))
-    return {"labels": names}, [tags.index(tag) for tag in wanted]
+    return {"labels": names}, [tags.index(tag) for tag in bio_tags]
 
 
 def _bio_tags(labels):
@@ -177,8 +179,9 @@ def _bio_tags(labels):
 
 
 def label_names(fields: Mapping, count: int) -> list[str] | None:
-    """Names of the outputs by number: `LABEL_0` and so on without an `id2label`, as in
-    Transformers; None if two have the same name.
+    """Names of the outputs by number, or None if two names are equal.
+
+    Without an `id2label`, the names are `LABEL_0` and so on, as in Transformers.
     """
     if fields.get("id2label") is None:
         return _numbered(count)
@@ -198,7 +201,7 @@ def _numbered(count):
 
 # === Writing ===
 
-# What has the same function on both sides.
+# Heads that compute the same in both libraries.
 TASK_ARCHITECTURES = {
     "RoFormerTextClassifier": "RoFormerForSequenceClassification",
     "RoFormerTextRegressor": "RoFormerForSequenceClassification",
@@ -216,7 +219,7 @@ def write_task(checkpoint: Checkpoint) -> dict[str, Any]:
     problem = "a conditional random field" if options.get("crf") else None
     pooling = options.get("pooling", "first")
     own_activation = options.get("head_activation")
-    # The mean over the padding too is another one.
+    # A mean that includes padding is another mean.
     poolings = {"first": "first"}
     if model == "RoFormerMultipleChoice":
         poolings = {ours: kind for kind, ours in _SUMMARIES.items()}
@@ -235,8 +238,8 @@ def write_task(checkpoint: Checkpoint) -> dict[str, Any]:
     has_dense = architecture.endswith("SequenceClassification")
     refuse(
         has_dense and own_activation != activation,
-        f"{checkpoint.label} has head_activation={own_activation!r}, and the head "
-        f"of Transformers' {architecture} a dense layer with {activation!r}: "
+        f"{checkpoint.label} has head_activation={own_activation!r}, but the head "
+        f"of Transformers' {architecture} has a dense layer with {activation!r}: "
         "choose another format",
         hint=Hint("or train it with {head_activation}", head_activation=activation),
     )

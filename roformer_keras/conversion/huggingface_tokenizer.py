@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face: those that this package computes; others are refused."""
+"""Tokenizers of Hugging Face; tokenizers that this package cannot match are refused."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,8 +26,8 @@ _ROLES = {
     "sep_token": SEP,
     "mask_token": MASK,
 }
-# RoFormerTokenizer cuts words by jieba, whatever its file says. Without a name, a
-# `config.json` of a RoFormer means it too.
+# RoFormerTokenizer cuts words by jieba, whatever its file says. A RoFormer's
+# `config.json` without a tokenizer's name implies it.
 _JIEBA = ("RoFormerTokenizer", "RoFormerTokenizerFast")
 _BERT = ("BertTokenizer", "BertTokenizerFast")
 _BY_FILE = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
@@ -68,7 +68,7 @@ def huggingface_tokenizer(parts: Mapping[str, Blob]) -> dict[str, Any]:
     if "tokenizer_file" in parts:
         content = files["tokenizer_file"]
         is_lower = _check_file(content, settings, tokens, is_lower, label)
-    # sentence-transformers may lower what its tokenizer does not.
+    # sentence-transformers may lowercase text that its tokenizer does not.
     sentences = parts.get("sentence_config")
     if sentences is not None and read_json(sentences).get("do_lower_case") is True:
         is_lower = True
@@ -128,7 +128,7 @@ def _from_list(content):
         yield None, token, number if type(number) is int else -1
 
 
-# Roles of files -> function that yields role, token and id of each token in them.
+# File's role -> function that yields role, token and id of each token in it.
 _ADDING = {
     "tokenizer_file": _from_file,
     "tokenizer_config": _from_settings,
@@ -140,15 +140,15 @@ _ADDING = {
 def _with_special(tokens, files, labels) -> tuple[str, ...]:
     """The tokens, with special ones that other files add at their end.
 
-    Transformers finds added tokens in a text before it cuts words. This package finds
-    none, as bert4keras.
+    Transformers finds added tokens in a text before it cuts words. This package, like
+    bert4keras, does not.
     """
     added = [
         (role, token.get("content") if isinstance(token, dict) else token, number, name)
         for name in sorted(_ADDING.keys() & files.keys())
         for role, token, number in _ADDING[name](files[name])
     ]
-    # New ones in the order of their ids.
+    # New tokens follow in the order of their ids.
     added.sort(key=lambda row: -1 if row[2] is None else row[2])
     tokens = list(tokens)
     for role, token, number, name in added:
@@ -164,7 +164,7 @@ def _with_special(tokens, files, labels) -> tuple[str, ...]:
             continue
         raise VocabularyError(
             f"{labels[name]} adds the token {token!r:.80}, which Transformers finds in "
-            "a text before it cuts words, and this package does not",
+            "a text before it cuts words, but this package does not",
             hint=Hint(
                 "if no text needs it, convert the folder with {vocabulary}, a "
                 "vocab.txt with a line for each id"
@@ -177,7 +177,7 @@ def _with_special(tokens, files, labels) -> tuple[str, ...]:
 
 
 def _check_settings(parts, settings, tokens) -> bool | None:
-    """True if texts are lowered; None if `tokenizer_config.json` does not say it."""
+    """True if texts are lowercased; None if `tokenizer_config.json` does not say."""
     if "tokenizer_config" not in parts:
         return None
     kind = settings.get("tokenizer_class")
@@ -201,11 +201,11 @@ def _check_settings(parts, settings, tokens) -> bool | None:
 
 
 def _check_file(content, settings, tokens, is_lower, label) -> bool | None:
-    """True if texts are lowered, after a check of the steps of a `tokenizer.json`."""
+    """True if texts are lowercased, after a check of a `tokenizer.json`'s steps."""
     kind = settings.get("tokenizer_class")
     is_word = vocabulary_level(tokens) == "word"
     is_jieba = kind in _JIEBA or (kind is None and is_word)
-    # A file of the library has all of these keys.
+    # Files that the library saved have all of these keys.
     if "normalizer" in content:
         normalizer = _single(content["normalizer"], "normalizers")
         _check(f"{label}: normalizer", normalizer, type=("BertNormalizer",))
@@ -228,12 +228,12 @@ def _check_file(content, settings, tokens, is_lower, label) -> bool | None:
         type=("WordPiece", None),
         unk_token=(UNK, None),
         continuing_subword_prefix=("##", None),
-        # bert4keras leaves words whole from 201 on.
+        # bert4keras leaves words of 201 characters and more whole.
         max_input_chars_per_word=(100, 200, None),
     )
     truncation = content.get("truncation") or {}
     _check(f"{label}: truncation", truncation, direction=("Right", None))
-    # The classes of BERT and RoFormer have it without the file.
+    # BERT's and RoFormer's classes have these steps without the file.
     if "post_processor" in content and kind not in (*_BERT, *_JIEBA):
         ids = {token: tokens.index(token) for token in (CLS, SEP) if token in tokens}
         bert = {"type": "BertProcessing", "sep": [SEP, ids.get(SEP)]}
@@ -243,7 +243,7 @@ def _check_file(content, settings, tokens, is_lower, label) -> bool | None:
 
 
 def _single(step, name):
-    """The one step of a sequence of one."""
+    """The only step of a sequence of one step."""
     steps = step.get(name) if isinstance(step, dict) else None
     return steps[0] if isinstance(steps, list) and len(steps) == 1 else step
 

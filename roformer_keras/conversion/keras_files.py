@@ -15,7 +15,7 @@ from roformer_keras.base.errors import (
 from roformer_keras.base.other_names import explain_withdrawn
 from roformer_keras.base.task_registry import task_of
 from roformer_keras.conversion.checkpoint import KerasFile
-from roformer_keras.conversion.found import Found
+from roformer_keras.conversion.source_content import SourceContent
 from roformer_keras.conversion.tokenizer_files import checked_tokenizer_fields
 from roformer_keras.conversion.weights import (
     KERAS_BACKBONE,
@@ -34,21 +34,21 @@ def _by_dataset(format, tensors, **options):
 
     def key(name):
         if is_nested and not name.startswith((KERAS_BACKBONE, KERAS_MLM)):
-            # A layer next to the backbone, which may be called as one of it.
+            # A layer next to the backbone may have the name of a layer in it.
             return None
         return name.removeprefix(KERAS_BACKBONE)
 
     by_name = {name: (key(name), tensor) for name, tensor in tensors.items()}
-    return Found(format, by_name, attrgetter("dataset"), **options)
+    return SourceContent(format, by_name, attrgetter("dataset"), **options)
 
 
-def open_keras_weights(label: str, tensors: dict[str, Tensor]) -> Found:
-    """`save_weights` of a model of this package: only the configuration is missing."""
+def open_keras_weights(label: str, tensors: dict[str, Tensor]) -> SourceContent:
+    """Opens weights that `save_weights` wrote, which lack only the configuration."""
     by_name = _by_dataset("keras_weights", tensors)
     refuse(
         all(key != _KERAS_EMBEDDING for key, _ in by_name.tensors.values()),
-        f"{label} holds HDF5 weights of another kind of model: neither "
-        "bert4keras's layers nor those of a model of this package",
+        f"{label} holds HDF5 weights of another kind of model: it has "
+        "neither bert4keras's layers nor those of this package",
         error=CheckpointError,
     )
     return by_name
@@ -66,7 +66,7 @@ def open_keras(files, stack):
     tensors = dict(hdf5_datasets(weights, file))
     saved["keras_file"] = KerasFile(serialized, file)
     if task_of(saved["model"]):
-        # Keras names the head by the classes of its layers, which only the task knows.
+        # Keras names the head by its layers' classes, which only the task knows.
         backbone = {n: t for n, t in tensors.items() if n.startswith(KERAS_BACKBONE)}
         others = tensors.keys() - backbone.keys()
         if "head" in files.parts:
@@ -105,8 +105,8 @@ def open_preset(files, stack):
         other = _saved_model(config, files.label)["config"]
         refuse(
             other != saved["config"],
-            f"{files.label}: config.json and task.json must have one backbone, and "
-            "their fields differ: convert or copy it again",
+            f"{files.label}: config.json and task.json must have the same backbone, "
+            "but their fields differ: convert or copy it again",
             error=CheckpointError,
         )
     if saved["model"] in MODEL_FIELDS:
@@ -134,13 +134,15 @@ def _check_sizes(saved, head, label, file):
             names is not None
             and not (
                 is_list
-                and all(isinstance(one, str | int | float) for one in names)
+                and all(
+                    isinstance(name_value, str | int | float) for name_value in names
+                )
                 and len(set(map(str, names))) == len(names)
             ),
             f"{label}: {name} of {file} must be a list of different names, got "
             f"{names!r:.80}",
         )
-    # A model without names of its classes has their number, and null for names.
+    # A model whose classes have no names saves their number, and null as names.
     count, names = options.get("num_classes"), options.get("classes")
     is_classifier = saved["model"] == "RoFormerTextClassifier"
     refuse(
@@ -159,7 +161,7 @@ def _datasets(blob: Blob, stack: ExitStack) -> dict[str, Tensor]:
 
 
 def _saved_model(serialized: dict, label: str) -> dict:
-    """Fields of a `Checkpoint`, from what Keras serialises of a model."""
+    """Fields of a `Checkpoint` from Keras's serialization of a model."""
     name, options = serialized.get("class_name"), serialized.get("config")
     backbone = options.get("backbone") if isinstance(options, dict) else None
     fields = options
@@ -196,14 +198,14 @@ def _saved_model(serialized: dict, label: str) -> dict:
         )
     of_keras = ("name", "trainable", "dtype")
     options, fields = (
-        {key: value for key, value in found.items() if key not in of_keras}
-        for found in ({} if backbone is None else dict(options or {}), fields)
+        {key: value for key, value in settings.items() if key not in of_keras}
+        for settings in ({} if backbone is None else dict(options or {}), fields)
     )
     options.pop("backbone", None)
     saved = {"model": name, "model_options": options}
-    for part in (fields, options):
-        # In the files of Keras, which have no other place for them.
-        tokens, text = part.pop("vocabulary", None), part.pop("tokenizer", None)
+    for owner in (fields, options):
+        # Keras's files have no other place for the tokenizer.
+        tokens, text = owner.pop("vocabulary", None), owner.pop("tokenizer", None)
         if tokens is not None:
             saved["vocabulary"] = check_saved_tokens(tokens, label)
             saved["tokenizer"] = checked_tokenizer_fields(text or {}, label)

@@ -1,4 +1,4 @@
-"""The README.md of a model on the Hugging Face Hub: what it is, and how to load it."""
+"""The README.md of a model on the Hugging Face Hub: its description and its use."""
 
 from roformer_keras.base.config import RoFormerConfig
 from roformer_keras.base.task_registry import task_of
@@ -8,7 +8,7 @@ _LIBRARIES = {
     "huggingface": "transformers",
     "sentence-transformers": "sentence-transformers",
 }
-# Tasks of the Hub that models are for; those of tasks are in `registry`.
+# The Hub's names of the tasks; `registry` has those of fine-tuned tasks.
 _PIPELINES = {
     "RoFormerMaskedLM": "fill-mask",
     "RoFormerCausalLM": "text-generation",
@@ -22,7 +22,7 @@ def model_card(
 ) -> str:
     """The card of a model: front matter, sizes and the lines that load it.
 
-    It says what the files say. Add the licence, the data and results of evaluations,
+    It states only facts of the files. Add the licence, the data and evaluation results,
     such as those of MTEB, which belong to `model-index` in the front matter.
     """
     config, model = checkpoint.config, str(checkpoint.model)
@@ -39,7 +39,7 @@ def model_card(
             "feature-extraction",
             *tags,
         ]
-    # Of the main block of Chinese characters, first to last.
+    # The first and last characters of the main block of CJK characters.
     is_chinese = any("一" <= token <= "龥" for token in checkpoint.vocabulary or ())
     front = ["language: zh"] if is_chinese else []
     front += [f"library_name: {_LIBRARIES.get(format, 'keras')}"]

@@ -10,7 +10,7 @@ from roformer_keras.conversion.convert import FOLDERS, open_prepared, save
 from roformer_keras.hub.huggingface_hub import check_repository, upload
 from roformer_keras.io.archive import scratch_folder
 
-# Arguments of `convert` that say how the folder is written, and their defaults.
+# Arguments of `convert` for the layout of the folder, and their defaults.
 _SAVED_BY: dict[str, Any] = {"dtype": "float32", "overwrite": False, "verbose": "auto"}
 
 
@@ -24,19 +24,18 @@ def push_to_hub(
     commit_message: str | None = None,
     **options: Any,
 ) -> str:
-    """Uploads a model to the Hugging Face Hub, with a model card; in one commit.
+    """Uploads a model to the Hugging Face Hub, with a model card, in one commit.
 
-    The repository is made if there is none. One that exists gets a new commit, which
-    keeps its README.md and files of other names. `hf://owner/name` reads the model
-    back.
+    A missing repository is created. An existing one gets a new commit, which keeps its
+    README.md and files of other names. `hf://owner/name` loads the model again.
 
     Args:
-        source: a model of this package, or what `convert` takes.
+        source: a model of this package, or a source of `convert`.
         repository: `"owner/name"`; `hf://` may precede it.
-        format: `"huggingface"`, `"sentence-transformers"`, or `"preset"`, which has a
-            place for every model of this package.
-        private: bool. Whether a new repository is private; as its owner has it set if
-            not given.
+        format: `"huggingface"`, `"sentence-transformers"`, or `"preset"`, which
+            supports every model of this package.
+        private: bool. Whether a new repository is private; by default, the owner's
+            settings decide.
         token: str. By default that of `hf auth login` or `$HF_TOKEN`.
         commit_message: str.
         options: as in `convert`, such as `dtype="float16"`.
@@ -45,7 +44,7 @@ def push_to_hub(
         The address of the commit.
 
     Raises:
-        OutputError: the Hub refuses it or cannot be reached; says why.
+        OutputError: the Hub refuses the upload or cannot be reached.
         ConfigurationError: huggingface_hub is not installed, or the source is neither
             a model nor a path.
         RoFormerError: as in `convert`.
@@ -62,7 +61,7 @@ def push_to_hub(
         "a source must be a model of this package, a path or a name, got "
         f"{source!r:.80}",
     )
-    # Before the work.
+    # Fail before the work begins.
     hub = import_extra("huggingface_hub", "an upload to the Hub")
     with scratch_folder() as scratch:
         if not is_path:

@@ -1,8 +1,8 @@
 """Opens any source as a `Checkpoint`: a configuration, a vocabulary and named tensors.
 
 Tensors have their checkpoint names (`bert/encoder/layer_0/...`) and are read one at a
-time, on request. The opener of a format finds the tensors under the source's names; the
-rest is the same for every format.
+time, on request. The opener of a format lists the tensors under the source's names; all
+other steps are the same for every format.
 """
 
 import dataclasses
@@ -28,7 +28,6 @@ from roformer_keras.base.errors import (
     refuse,
 )
 from roformer_keras.conversion.checkpoint import Checkpoint, model_of
-from roformer_keras.conversion.found import Found
 from roformer_keras.conversion.huggingface import (
     by_huggingface_name,
     is_huggingface,
@@ -42,6 +41,7 @@ from roformer_keras.conversion.keras_files import (
     open_keras_weights,
     open_preset,
 )
+from roformer_keras.conversion.source_content import SourceContent
 from roformer_keras.conversion.tokenizer_files import (
     checked_tokenizer_fields,
     read_tokens,
@@ -104,14 +104,14 @@ def open_checkpoint(
             **fields,
         )
         if bert_config is not None and model_of(checkpoint) == "RoFormerCausalLM":
-            # The name of the source says what bert_config.json does not.
+            # The source's name distinguishes GPT; bert_config.json does not.
             causal = checkpoint.config.replace(attention="causal")
             checkpoint = dataclasses.replace(checkpoint, config=causal)
         yield checkpoint
 
 
 def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
-    """Vocabulary of a source, and the tokenizer's other arguments if it was saved."""
+    """Vocabulary of a source, and the tokenizer's other arguments if saved."""
     with ExitStack() as stack:
         parts = {
             role: Blob.of_file(Path(source, name))
@@ -154,12 +154,12 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
 
 
 def _is_of_hugging_face(blob: Blob) -> bool:
-    """True if a `tokenizer.json` is Hugging Face's, which has another content."""
+    """True if a `tokenizer.json` is Hugging Face's, whose content differs from ours."""
     has_neighbour = blob.path.with_name("tokenizer_config.json").is_file()
     return has_neighbour or "model" in read_json(blob)
 
 
-# === What every format shares ===
+# === Steps of every format ===
 
 _TOKENIZER_FILES = {
     "tokenizer": "tokenizer.json",
@@ -167,74 +167,79 @@ _TOKENIZER_FILES = {
 }
 
 
-def _find_config(files, found, given):
+def _find_config(files, content, source_config):
     """The configuration of the tensors, and the bert_config that it comes from."""
-    saved, model = found.saved.get("config"), found.saved.get("model")
-    if given is None and saved is not None:
+    saved, model = content.saved.get("config"), content.saved.get("model")
+    if source_config is None and saved is not None:
         return saved, None
-    if isinstance(given, str | os.PathLike):
-        given = read_json(_given_file("config", given))
-    elif given is None:
+    if isinstance(source_config, str | os.PathLike):
+        source_config = read_json(_given_file("config", source_config))
+    elif source_config is None:
         refuse(
             "bert_config" not in files.parts,
             f"{files.label} comes without a bert_config.json",
             hint=Hint("put it next to the weights; or give {config}"),
         )
-        given = read_json(files.parts["bert_config"])
-    is_whole = isinstance(given, RoFormerConfig)
+        source_config = read_json(files.parts["bert_config"])
+    is_whole = isinstance(source_config, RoFormerConfig)
     with errors_at(files.label):
-        config = given if is_whole else RoFormerConfig.from_bert_config(given)
+        config = (
+            source_config
+            if is_whole
+            else RoFormerConfig.from_bert_config(source_config)
+        )
         if saved is None:
             config = config.replace(
-                model_type=_model_type(files.label, found, config), **_condition(found)
+                model_type=_model_type(files.label, content, config),
+                **_condition(content),
             )
         else:
             config = config.replace(model_type=saved.model_type)
             if model is not None and not is_whole:
                 model = model if model in MODEL_FIELDS else "RoFormerBackbone"
                 config = config_for_model(model, config)
-    return config, None if is_whole else given
+    return config, None if is_whole else source_config
 
 
-def _model_type(label, found, config):
+def _model_type(label, content, config):
     """`"roformer"` if the encoder's norms have parameters, else `"roformer_v2"`."""
-    table = _table(label, found, config.replace(model_type="roformer"))
+    table = _table(label, content, config.replace(model_type="roformer"))
     norms = (row for row in table if row.head is None and row.name.endswith("/gamma"))
-    keys = {key for key, _ in found.tensors.values()}
-    return "roformer_v2" if keys.isdisjoint(map(found.key_of, norms)) else "roformer"
+    keys = {key for key, _ in content.tensors.values()}
+    return "roformer_v2" if keys.isdisjoint(map(content.key_of, norms)) else "roformer"
 
 
-def _condition(found):
+def _condition(content):
     """Sizes of conditional norms, whose kernels follow beta and gamma in a layer."""
     kernels = {
         key[1]: tensor.shape
-        for key, tensor in found.tensors.values()
+        for key, tensor in content.tensors.values()
         if isinstance(key, tuple)
         and key[0] == "Embedding-Norm"
         and len(tensor.shape) == 2
     }
     if not kernels:
         return {}
-    # A hidden layer comes first by index, and has its own name.
+    # The hidden layer has its own name, or else the lowest index.
     first = kernels.get("hidden_dense/kernel") or kernels[min(kernels)]
     hidden = {"layer_norm_cond_hidden_size": first[1]} if len(kernels) > 2 else {}
     return {"layer_norm_cond_size": first[0], **hidden}
 
 
-def _place_tensors(label, found, config):
+def _place_tensors(label, content, config):
     """Fields of a `Checkpoint`: tensors by checkpoint name, and those without a row."""
-    rows = {found.key_of(row): row for row in _table(label, found, config)}
+    rows = {content.key_of(row): row for row in _table(label, content, config)}
     tensors, unexpected, state = {}, {}, []
-    for name, (key, tensor) in found.tensors.items():
+    for name, (key, tensor) in content.tensors.items():
         row = rows.pop(key, None)
         if row is not None:
-            turned = found.is_turned(row)
+            turned = content.is_turned(row)
             tensors[row.name] = tensor.transposed() if turned else tensor
         elif is_training_state(name):
             state.append(name)
         else:
             unexpected[name] = tensor
-    task = {f"{TASK_PREFIX}{path}": tensor for path, tensor in found.task.items()}
+    task = {f"{TASK_PREFIX}{path}": tensor for path, tensor in content.task.items()}
     return {
         "tensors": {**unexpected, **tensors, **task},
         "unexpected": tuple(unexpected),
@@ -242,13 +247,13 @@ def _place_tensors(label, found, config):
     }
 
 
-def _table(label, found, config):
+def _table(label, content, config):
     """The weight table, unless a hostile number of layers would make it endless."""
-    # None has fewer than six.
+    # Every layer has at least six tensors.
     refuse(
-        4 * config.num_layers > len(found.tensors),
+        4 * config.num_layers > len(content.tensors),
         f"{label}: the configuration has {config.num_layers:,} layers, but there "
-        f"are only {len(found.tensors)} tensors",
+        f"are only {len(content.tensors)} tensors",
         error=CheckpointError,
     )
     return weight_table(config)
@@ -265,7 +270,7 @@ def _given_file(name: str, path: str | os.PathLike) -> Blob:
 
 
 def open_bundle(files: SourceFiles) -> TensorBundleReader:
-    """The reader of a checkpoint of TensorFlow that `open_source` has found."""
+    """The reader of a TensorFlow checkpoint that `open_source` recognized."""
     shards = [
         blob for role, blob in sorted(files.parts.items()) if role.startswith("data-")
     ]
@@ -274,7 +279,7 @@ def open_bundle(files: SourceFiles) -> TensorBundleReader:
 
 @contextmanager
 def opened_bundle(path: str | os.PathLike) -> Iterator[TensorBundleReader]:
-    """A context with the tensors of a checkpoint of TensorFlow."""
+    """A context with the tensors of a TensorFlow checkpoint."""
     with open_source(path) as files:
         refuse(
             files.format != "tensor_bundle",
@@ -300,17 +305,19 @@ def _open_tensor_bundle(files, stack):
         name: (_object_key(name, *variables.get(name, ("", ""))), tensor)
         for name, tensor in tensors.items()
     }
-    return Found("tf_object", by_path, lambda row: (row.layer, row.attribute))
+    return SourceContent("tf_object", by_path, lambda row: (row.layer, row.attribute))
 
 
 def _by_name(format, tensors, **saved):
-    """Tensors that have their checkpoint names already."""
+    """Tensors that already have their checkpoint names."""
     by_name = {name: (name, tensor) for name, tensor in tensors.items()}
-    return Found(format, by_name, lambda row: row.name, lambda row: False, saved=saved)
+    return SourceContent(
+        format, by_name, lambda row: row.name, lambda row: False, saved=saved
+    )
 
 
 def _object_key(key: str, variable: str, path: str):
-    """Layer, from the variable's name, and attribute, from the graph or the key."""
+    """The layer, from the variable's name, and the attribute, from the graph or key."""
     attribute = key.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE")
     if attribute == key or ".OPTIMIZER_SLOT" in key:
         return None
@@ -328,7 +335,7 @@ _BERT4KERAS_LAYER = re.compile(
 )
 
 
-# Groups of a file of Keras 2 that are no layers.
+# Groups of a Keras 2 file that are not layers.
 _OF_KERAS_2 = ("optimizer_weights/", "top_level_model_weights/", "model_weights/")
 
 
@@ -343,7 +350,7 @@ def _open_hdf5(files, stack):
         for group_name, group, weight_names in hdf5_layers(blob, root):
             is_layer = _BERT4KERAS_LAYER.fullmatch(group_name)
             for weight_name in weight_names:
-                # A nested model is one group, where the weight's name has the layer.
+                # A nested model is one group; the name of the weight states the layer.
                 layer = group_name if is_layer else weight_name.split("/")[0]
                 name = f"{group_name}/{weight_name}"
                 if name in by_name:
@@ -354,11 +361,11 @@ def _open_hdf5(files, stack):
                 tensor = hdf5_tensor(blob, name, group[weight_name])
                 by_name[name] = (layer, count[layer]), tensor
                 count[layer] += 1
-        # What no attribute names may be a weight of which a name is damaged.
+        # A tensor without an attribute may be a weight with a damaged name.
         for name, tensor in hdf5_datasets(blob, root):
             if name not in by_name and not name.startswith(_OF_KERAS_2):
                 by_name[name] = name, tensor
-    return Found("hdf5", by_name, lambda row: (row.layer, row.index))
+    return SourceContent("hdf5", by_name, lambda row: (row.layer, row.index))
 
 
 # === safetensors ===

@@ -2,9 +2,8 @@
 
     Transformer -> Pooling -> Dense -> Dense -> Normalize
 
-The first Dense is RoFormer-Sim's pooler, the other whitening; each may be missing. Our
-`encode` gives vectors of length 1 unless it is asked not to, with or without a
-Normalize.
+The first Dense is RoFormer-Sim's pooler, the other one whitening; both are optional.
+`encode` of this package normalizes vectors by default, with or without a Normalize.
 """
 
 import warnings
@@ -28,8 +27,8 @@ from roformer_keras.io.json_file import read_json
 from roformer_keras.io.sources import SENTENCE_PARTS
 from roformer_keras.io.tensor import Tensor
 
-# Roles of Dense modules in a folder, and the names of their tensors -> those of the
-# layer's, in JunnYu's layout or by path.
+# Roles of Dense modules in a folder, and the names of their tensors -> the layer's
+# names in JunnYu's layout or by path.
 DENSES = ("dense", "second_dense")
 _TENSORS = {
     "pooler": {
@@ -41,7 +40,7 @@ _TENSORS = {
         "linear.bias": "whitening/bias",
     },
 }
-# Poolings there -> here, and their flags in a folder, in the order in which they join.
+# Their poolings -> ours, and their flags in a folder, in the order of concatenation.
 _POOLINGS = {
     "cls": ("first", "pooling_mode_cls_token"),
     "max": ("max", "pooling_mode_max_tokens"),
@@ -50,7 +49,7 @@ _POOLINGS = {
     "weightedmean": ("weighted_mean", "pooling_mode_weightedmean_tokens"),
     "lasttoken": ("last", "pooling_mode_lasttoken"),
 }
-# Activations here -> classes below `torch.nn.modules`.
+# Keras's activations -> classes below `torch.nn.modules`.
 _ACTIVATIONS = {
     "gelu": "activation.GELU",
     "linear": "linear.Identity",
@@ -61,14 +60,14 @@ _ACTIVATIONS = {
     "silu": "activation.SiLU",
     "tanh": "activation.Tanh",
 }
-# Settings, with the values that change no vector.
+# Settings with the values that change no vector.
 _SETTINGS: dict[str, tuple] = {
     "default_prompt_name": (None,),
     "truncate_dim": (None,),
     "similarity_fn_name": ("cosine", None),
 }
 _WAY_OUT = "delete modules.json to read the encoder alone"
-# Tokens to which `encode` of a model without a length cuts texts.
+# `encode` cuts texts to so many tokens if a model has no length.
 _LENGTH = 512
 
 
@@ -104,7 +103,7 @@ class SentenceModules:
 def read_modules(
     parts: Mapping[str, Blob], open_file: Callable[[Blob], dict[str, Tensor]]
 ) -> SentenceModules | None:
-    """The modules of a folder; None for a CrossEncoder, and if it has none."""
+    """The modules of a folder; None if it has none or holds a CrossEncoder."""
     if "modules" not in parts:
         return None
     blob = parts["modules"]
@@ -115,7 +114,7 @@ def read_modules(
         activation = str(settings.get("activation_fn", "")).rpartition(".")[2]
         if activation not in ("", "Identity"):
             warnings.warn(
-                f"{blob.label}: the scores are those before the {activation} that "
+                f"{blob.label}: the scores lack the {activation} that "
                 "CrossEncoder.predict applies; their order is the same",
                 stacklevel=2,
             )
@@ -131,10 +130,10 @@ def read_modules(
     for (name, path, _), role in zip(
         modules, ("config", "pooling", *DENSES), strict=False
     ):
-        wanted = SENTENCE_PARTS.get(role, "").rpartition("/")[0]
+        expected = SENTENCE_PARTS.get(role, "").rpartition("/")[0]
         refuse(
-            name != "Normalize" and path != wanted,
-            f"{blob.label}: {name} must be in {wanted or 'the folder itself'!r}, "
+            name != "Normalize" and path != expected,
+            f"{blob.label}: {name} must be in {expected or 'the folder itself'!r}, "
             f"got {path!r:.80}",
             hint="save the model again by sentence-transformers",
         )
@@ -165,11 +164,11 @@ def read_modules(
 def _read_linear(parts, role, shape, open_file):
     blob = parts.get(f"{role}_weights") or _part(parts, f"{role}_pickle")
     tensors = open_file(blob)
-    wanted = {"linear.weight": shape, "linear.bias": shape[:1]}
+    expected_shapes = {"linear.weight": shape, "linear.bias": shape[:1]}
     shapes_there = {name: tensor.shape for name, tensor in tensors.items()}
-    if shapes_there != wanted:
+    if shapes_there != expected_shapes:
         raise CheckpointError(
-            f"{blob.label}: there must be {_shown(wanted)}, got "
+            f"{blob.label}: there must be {_shown(expected_shapes)}, got "
             f"{_shown(shapes_there)}: save the model again"
         )
     return tensors
@@ -191,7 +190,8 @@ def _part(parts, role):
 def has_one_segment(parts: Mapping[str, Blob]) -> bool:
     """True if a CrossEncoder gives both texts of a pair the same token types.
 
-    From version 5 on the RoFormerTokenizer of Transformers gives none by itself.
+    Since version 5, the RoFormerTokenizer of Transformers gives no token types by
+    default.
     """
     if not {"modules", "tokenizer_config"} <= parts.keys():
         return False
@@ -246,11 +246,11 @@ def _read_settings(parts) -> Mapping[str, Any]:
 
 
 def _read_pooling(blob):
-    """Poolings, in the names here, and the width of the vector that they give."""
+    """Our names of the poolings, and the width of the vector that they give."""
     content = read_json(blob)
     mode = content.get("pooling_mode")
     if mode is None:
-        # As it was written before version 5.4.
+        # Files from before version 5.4 have flags instead.
         names = {flag: name for name, (_, flag) in _POOLINGS.items()}
         on = [
             key
@@ -260,7 +260,7 @@ def _read_pooling(blob):
         mode = [names.get(key, key) for key in on] or "mean"
     modes = mode if isinstance(mode, list) and mode else [mode]
     refuse(
-        not all(isinstance(one, str) and one in _POOLINGS for one in modes),
+        not all(isinstance(mode, str) and mode in _POOLINGS for mode in modes),
         f"{blob.label}: pooling_mode must be of {', '.join(_POOLINGS)}, got "
         f"{mode!r:.80}",
         hint=_WAY_OUT,
@@ -268,11 +268,11 @@ def _read_pooling(blob):
     width: Any = content.get("word_embedding_dimension")
     width = content.get("embedding_dimension", width)
     check_integer(f"{blob.label}: embedding_dimension", width, minimum=1)
-    return "+".join(_POOLINGS[one][0] for one in modes), width * len(modes)
+    return "+".join(_POOLINGS[mode][0] for mode in modes), width * len(modes)
 
 
 def read_length(parts: Mapping[str, Blob]) -> int | None:
-    """Length to which sentence-transformers, or its tokenizer, cuts texts."""
+    """Maximal length in sentence-transformers, or else in its tokenizer."""
     for role, name in (
         ("sentence_config", "max_seq_length"),
         ("tokenizer_config", "model_max_length"),
@@ -290,32 +290,35 @@ def read_length(parts: Mapping[str, Blob]) -> int | None:
 
 def _read_dense(content, pooling, width, is_pooler, label):
     """The activation of a Dense, in Keras's names."""
-    theirs = {f"torch.nn.modules.{name}": ours for ours, name in _ACTIVATIONS.items()}
+    keras_names = {
+        f"torch.nn.modules.{name}": keras_name
+        for keras_name, name in _ACTIVATIONS.items()
+    }
     linear = f"torch.nn.modules.{_ACTIVATIONS['linear']}"
     kind = "RoFormer-Sim's pooler" if is_pooler else "whitening"
-    wanted = {
+    allowed = {
         "bias": (True,),
         "use_residual": (False, None),
         "in_features": (width,),
         "module_input_name": ("sentence_embedding", None),
         "module_output_name": ("sentence_embedding", None),
-        "activation_function": tuple(theirs) if is_pooler else (linear,),
+        "activation_function": tuple(keras_names) if is_pooler else (linear,),
     }
-    check_values(content, wanted, f"as in {kind}", f"{label}: ", _WAY_OUT)
+    check_values(content, allowed, f"as in {kind}", f"{label}: ", _WAY_OUT)
     refuse(
         is_pooler and pooling != "first",
-        f"{label}: a Dense and another must follow the pooling 'cls', as "
-        f"RoFormer-Sim's pooler does, got {pooling!r}",
+        f"{label}: RoFormer-Sim's pooler is a Dense between the pooling 'cls' and "
+        f"another Dense, got the pooling {pooling!r}",
         hint=_WAY_OUT,
     )
-    return theirs[content["activation_function"]]
+    return keras_names[content["activation_function"]]
 
 
 # === Writing ===
 
 
 def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The content of each JSON file that sentence-transformers needs, by its name."""
+    """The content of each JSON file that sentence-transformers needs, by file name."""
     config, model, label = checkpoint.config, checkpoint.model, checkpoint.label
     options = checkpoint.model_options
     has_pooler = isinstance(config, RoFormerConfig) and bool(config.pooler_activation)
@@ -338,7 +341,7 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
         if row.head == "task" and not row.path.startswith("whitening/")
     ]
     if head:
-        # The name of its layer, so that whitening stays.
+        # The pattern names this layer alone, so that whitening stays.
         pattern = f"{head[0].rpartition('/')[0]}/*"
         raise ConfigurationError(
             f"{label} has a head that is used in training alone ({', '.join(head)}), "
@@ -348,8 +351,8 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
     length = options.get("max_length", _LENGTH)
     refuse(
         length > MAX_POSITIONS,
-        f"max_length must be at most {MAX_POSITIONS}, the positions that are "
-        f"written, got {length:,}: load the model with max_length={MAX_POSITIONS}, "
+        f"max_length must be at most {MAX_POSITIONS}, the number of written positions, "
+        f"got {length:,}: load the model with max_length={MAX_POSITIONS}, "
         "and save it again",
     )
     assert isinstance(config, RoFormerConfig)
@@ -357,13 +360,13 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
     poolings = {ours: name for name, (ours, _) in _POOLINGS.items()}
     own_pooling = options.get("pooling", "mean") if is_task else "pooler"
     # The pooler takes the first position.
-    parts = own_pooling.replace("pooler", "first").split("+")
+    own_names = own_pooling.replace("pooler", "first").split("+")
     refuse(
-        not poolings.keys() >= {*parts},
+        not poolings.keys() >= {*own_names},
         f"{label} has pooling={own_pooling!r}, which sentence-transformers cannot "
         "compute: choose another format",
     )
-    modes = [poolings[part] for part in parts]
+    modes = [poolings[own_name] for own_name in own_names]
     contents: dict[str, Any] = {
         SENTENCE_PARTS["sentence_config"]: {
             "max_seq_length": length,
@@ -374,14 +377,14 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
             "default_prompt_name": None,
             "similarity_fn_name": "cosine",
         },
-        # The names that all versions read.
+        # All versions read these names.
         SENTENCE_PARTS["pooling"]: {
             "word_embedding_dimension": width,
             **{flag: name in modes for name, (_, flag) in _POOLINGS.items()},
         },
     }
     if modes != [name for name in _POOLINGS if name in modes]:
-        # Flags have no order.
+        # Flags cannot express an order.
         contents[SENTENCE_PARTS["pooling"]]["pooling_mode"] = modes
     return contents | _write_denses(checkpoint, config, width * len(modes))
 
@@ -404,7 +407,7 @@ def _write_denses(checkpoint, config, width):
     contents[SENTENCE_PARTS["modules"]] = [
         {
             "idx": number,
-            # By which a square one is known from a pooler.
+            # It distinguishes square whitening from a pooler.
             "name": layer if layer == "whitening" else str(number),
             "path": f"{number}_{kind}" if number else "",
             "type": f"sentence_transformers.models.{kind}",
@@ -415,7 +418,7 @@ def _write_denses(checkpoint, config, width):
 
 
 def _layers(checkpoint: Checkpoint) -> Iterator[str]:
-    """Dense layers of vectors: `"pooler"` and `"whitening"`."""
+    """Names of the dense layers of vectors: `"pooler"` and `"whitening"`."""
     pooling = checkpoint.model_options.get("pooling", "mean")
     if not checkpoint.is_task or pooling == "pooler":
         yield "pooler"
@@ -424,5 +427,5 @@ def _layers(checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def dense_tensors(checkpoint: Checkpoint) -> list[dict[str, str]]:
-    """Tensors of each Dense: their names there -> as `Weight.huggingface` has them."""
+    """For each Dense, its tensor names -> the names of `Weight.huggingface`."""
     return [_TENSORS[layer] for layer in _layers(checkpoint)]

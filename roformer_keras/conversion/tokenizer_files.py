@@ -1,4 +1,4 @@
-"""The tokenizer that lies next to a model's weights."""
+"""The tokenizer files next to a model's weights."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ def saved_tokenizer(parts: Mapping[str, Blob]) -> dict:
 
 
 def checked_tokenizer_fields(fields, label: str) -> dict:
-    """The arguments of a tokenizer besides its vocabulary."""
+    """The arguments of a tokenizer except its vocabulary."""
     kinds = {"level": str | None, "lower_case": bool}
     refuse(
         not isinstance(fields, dict)

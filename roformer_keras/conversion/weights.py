@@ -1,10 +1,10 @@
 """The table of weights: every weight of a model, with its name in every format.
 
-A weight has a name in a checkpoint (`bert/encoder/layer_0/...`, the name that readers
-return and writers expect), a variable path in the Keras model, a dataset in the HDF5
-files of presets and of Keras, a name in PyTorch models of Hugging Face, and a place in
-one of bert4keras's layers, for the files that users of bert4keras saved. The table
-follows from the configuration alone: no model is built.
+A weight has a name in a checkpoint (`bert/encoder/layer_0/...`, which readers return
+and writers expect), a variable path in the Keras model, a dataset in the HDF5 files of
+presets and of Keras, a name in PyTorch models of Hugging Face, and an index in a layer
+of bert4keras, for the files that bert4keras's users saved. The configuration alone
+determines the table: no model is built.
 """
 
 import re
@@ -16,22 +16,22 @@ from roformer_keras.base.config import MODEL_FIELDS, RoFormerConfig
 
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 SEGMENT_EMBEDDINGS = "bert/embeddings/token_type_embeddings"
-# Of BERT alone.
+# Only BERT has it.
 POSITION_EMBEDDINGS = "bert/embeddings/position_embeddings"
 OUTPUT_BIAS = "cls/predictions/output_bias"
-# Of an output that is not tied to the token embedding.
+# The embedding of an output that is not tied to the token embedding.
 OUTPUT_EMBEDDINGS = "cls/predictions/decoder/weights"
-# The output and its bias in PyTorch, which has the bias twice.
+# PyTorch's names of the output and its bias, which it stores twice.
 PYTORCH_DECODER = "cls.predictions.decoder.weight"
 PYTORCH_BIAS = "cls.predictions.bias"
 PYTORCH_DECODER_BIAS = "cls.predictions.decoder.bias"
 
 HEADS = ("pooler", "nsp", "mlm")
-# Comes before the variable path of a weight in the head of a task.
+# Prefix of the variable paths in the head of a task.
 TASK_PREFIX = "task/"
-# Comes before the datasets of a backbone in Keras's files of a larger model.
+# Prefix of a backbone's datasets in Keras's files of a larger model.
 KERAS_BACKBONE = "layers/ro_former_backbone/"
-# The same of the MLM head.
+# Prefix of the MLM head's datasets in these files.
 KERAS_MLM = "layers/masked_lm_head/"
 
 
@@ -61,8 +61,8 @@ class Weight:
         if self.head == "task":
             return _HUGGINGFACE_HEADS.get(self.path, self.path)
         name = self.name
-        for pattern, theirs in _HUGGINGFACE:
-            name = re.sub(pattern, theirs, name)
+        for pattern, replacement in _HUGGINGFACE:
+            name = re.sub(pattern, replacement, name)
         return name.replace("/", ".")
 
     @property
@@ -71,7 +71,7 @@ class Weight:
         return self.path.endswith("/kernel") and not self.transposed
 
 
-# Parts of a checkpoint name -> of the name in a PyTorch model, one after another.
+# Patterns of a checkpoint name -> PyTorch's name, applied one after another.
 _HUGGINGFACE = (
     (r"^bert/encoder/embedding_hidden_mapping_in/", "roformer/embeddings_project/"),
     (r"^bert/", "roformer/"),
@@ -81,7 +81,7 @@ _HUGGINGFACE = (
     (r"/beta$", "/bias"),
     (r"(_embeddings)$", r"\1/weight"),
 )
-# The same of the heads of tasks that both sides have.
+# Patterns for the heads of tasks that both libraries have.
 _HUGGINGFACE_HEADS = {
     "tags/kernel": "classifier.weight",
     "tags/bias": "classifier.bias",
@@ -126,7 +126,7 @@ def model_heads(model: str, config: RoFormerConfig) -> tuple[str, ...]:
 
 
 def task_rows(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Weight, ...]:
-    """Rows for the head of a fine-tuned model, which stands on a backbone."""
+    """Rows for the head of a fine-tuned model on a backbone."""
     return tuple(
         Weight(
             name=f"{TASK_PREFIX}{path}",
@@ -141,7 +141,7 @@ def task_rows(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Weight, ...]:
 
 # === The encoder and its heads ===
 
-# Part of a block -> its name in a checkpoint, bert4keras's layer, the attribute there.
+# Variable path in a block -> checkpoint name, bert4keras's layer and its attribute.
 _BLOCK = {
     "attention/query": ("attention/self/query", "MultiHeadSelfAttention", "q_dense/"),
     "attention/key": ("attention/self/key", "MultiHeadSelfAttention", "k_dense/"),
@@ -243,8 +243,8 @@ class _Table:
             shapes = config.vocabulary_size, width
             self._add(OUTPUT_EMBEDDINGS, path, shapes, "", "", head="mlm")
         if not config.use_bias:
-            # RoFormerV2 has this layer only where the widths differ, and bert4keras
-            # keeps it in the files of its users, but in no checkpoint.
+            # RoFormerV2 has this layer only if the widths differ. bert4keras saves it
+            # for its users, but reads it from no checkpoint.
             if width != config.hidden_dim:
                 mapping = f"{name}/output_mapping", "mlm_head/dense", shape
                 self._add_dense(*mapping, "Output-Mapping", head="mlm")
@@ -286,7 +286,7 @@ class _Table:
         ]
         for part, shape in parts:
             names = f"{name}/{part}/kernel", f"{path}/{part}/kernel"
-            # bert4keras keeps these in the files of its users, but in no checkpoint.
+            # bert4keras saves these for its users, but reads them from no checkpoint.
             self._add(*names, shape, layer, f"{part}/kernel", head, optional=True)
 
     def _add(self, name, path, shape, layer, attribute, head=None, **flags):
@@ -306,7 +306,7 @@ class _Table:
         self._counts[layer] += 1
 
 
-# Keras names the layers of a model by their classes, and numbers those of one class.
+# Keras names a model's layers by class, and numbers the layers of one class.
 _KERAS_LAYERS = {
     "token_embedding": "reversible_embedding",
     "segment_embedding": "embedding",
@@ -328,12 +328,12 @@ def _dataset(path: str, config: RoFormerConfig) -> str:
         stored = "dense_1" if config.input_dim != config.hidden_dim else "dense"
     else:
         stored = _KERAS_LAYERS[layer]
-    # The bias is the only variable that the MLM head keeps itself.
+    # The MLM head itself holds only the bias.
     index = 0 if path == "mlm_head/bias" else _KERAS_INDEX[variable]
     return "/".join(["layers", stored, *inner, "vars", str(index)])
 
 
-# === What a name says ===
+# === Meanings of names ===
 
 _HEAD_PREFIXES = {
     "bert/pooler/": "pooler",
@@ -351,8 +351,8 @@ def head_of(name: str) -> str | None:
     return None
 
 
-# What optimizers, loss scaling, averaging and dropout store next to the weights. LoRA's
-# own kernels are here because Keras stores them merged into the kernels too.
+# Names of the state of optimizers, loss scaling, averaging and dropout. LoRA's kernels
+# are among them, because Keras stores them merged into the kernels too.
 _TRAINING_STATE = re.compile(
     r"(^|/)\.?(global_step|beta1_power|beta2_power|learning_rate|loss_scale"
     r"|good_steps|current_loss_scale|save_counter|iterations?|training|optimizer"
@@ -364,5 +364,5 @@ _TRAINING_STATE = re.compile(
 
 
 def is_training_state(name: str) -> bool:
-    """True if a tensor is of an optimizer, a counter or a metric, not of the model."""
+    """True if a tensor belongs to an optimizer, counter or metric, not to the model."""
     return _TRAINING_STATE.search(name) is not None

@@ -46,7 +46,7 @@ from roformer_keras.io.vocabulary import write_vocabulary
 
 DTYPES = ("float32", "float16")
 
-# The date of every member of a zip, so that the same weights give the same bytes.
+# Every member of a zip has this date, so that equal weights give equal bytes.
 _ZIP_TIME = (2021, 3, 1, 0, 0, 0)
 
 
@@ -113,7 +113,7 @@ def write_head(path: Path, checkpoint: Checkpoint) -> None:
     rows = checkpoint.rows
     with h5py.File(path, "w") as file:
         for name, tensor in checkpoint.tensors.items():
-            # As Keras saves it: also numbers that are not finite.
+            # Keras saves numbers that are not finite too.
             value = tensor.read()
             if value.dtype.name == "bfloat16":
                 value = value.astype("float32")
@@ -234,7 +234,7 @@ def _write_huggingface(folder: Path, checkpoint: Checkpoint, dtype: str, on_tens
 def _write_sentence_transformers(
     folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor
 ):
-    """A folder of Hugging Face, with the modules that make vectors of its outputs."""
+    """A folder of Hugging Face, with the modules that pool its outputs to vectors."""
     from safetensors.numpy import save_file
 
     encoder = checkpoint
@@ -247,7 +247,9 @@ def _write_sentence_transformers(
         (folder / name).parent.mkdir(exist_ok=True)
         _write_json(folder / name, content)
     for role, names in zip(DENSES, dense_tensors(checkpoint), strict=False):
-        dense = {name: tensors.pop(own) for name, own in names.items()}
+        dense = {
+            name: tensors.pop(original_name) for name, original_name in names.items()
+        }
         path = folder / SENTENCE_PARTS[f"{role}_weights"]
         save_file(dense, path, {"format": "pt"})
     length = contents[SENTENCE_PARTS["sentence_config"]]["max_seq_length"]
@@ -264,7 +266,7 @@ def _huggingface_tensors(checkpoint, dtype, on_tensor) -> dict[str, np.ndarray]:
         turned = value.T if row.huggingface_transposed else value
         tensors[row.huggingface] = np.ascontiguousarray(turned)
     if PYTORCH_DECODER in tensors and PYTORCH_BIAS in tensors:
-        # Transformers adds this one where the output is not tied.
+        # Transformers adds this bias if the output is not tied.
         tensors[PYTORCH_DECODER_BIAS] = tensors[PYTORCH_BIAS].copy()
     return tensors
 
@@ -292,9 +294,9 @@ def _write_encoder(
 
 
 def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
-    """A zip of the released layout, which `build_transformer_model` loads.
+    """A zip in the released layout, which `build_transformer_model` loads.
 
-    The `.meta` graph of the released zips is left out: nothing reads it.
+    It lacks the `.meta` graph of the released zips, which nothing reads.
     """
     encoder = checkpoint.config
     label = checkpoint.label

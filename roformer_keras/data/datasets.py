@@ -65,15 +65,15 @@ def texts_of(
     has_tokens: bool = False,
 ) -> list:
     """Rows of a `tf.data.Dataset` or `PyDataset` of texts, with or without labels."""
-    found: list = []
+    texts: list = []
     for element in _elements(dataset):
-        # As in Keras, a tuple holds inputs, and then labels and weights.
+        # Keras's tuples hold inputs, then labels and weights.
         parts = element if isinstance(element, tuple) else (element,)
         if isinstance(dataset, keras.utils.PyDataset):
-            found += as_texts(parts[0], counts, has_choices, has_tokens, True)
+            texts += as_texts(parts[0], counts, has_choices, has_tokens, True)
         else:
-            found += [record[0] for record in _records(*parts)]
-    return found
+            texts += [record[0] for record in _records(*parts)]
+    return texts
 
 
 def labelled_texts(dataset):

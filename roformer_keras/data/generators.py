@@ -99,13 +99,13 @@ def _read(find, found):
                 continue
 
 
-# What was read ahead for one call of `fit` is there for the next.
+# One call of `fit` leaves the items that it read ahead to the next call.
 _readers: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def _reader(items, size):
-    """An iterator of the items, which goes on where an earlier reader of them is."""
-    # The iterator of a list takes no weak references, and is in no such dictionary.
+    """An iterator of the items, which continues where an earlier reader stopped."""
+    # The iterator of a list takes no weak references, so it cannot be a key.
     if items in _readers:
         return _readers[items]
     if not size:

@@ -64,8 +64,9 @@ def export_generator(
     """Exports a model that writes text, and checks it against Keras.
 
     `ServedGenerator` loads it, and so do the commands `generate` and `paraphrase`. The
-    model is stateful: it keeps keys and values itself. Its other inputs are those of
-    `engines.network`.
+    model is stateful: it keeps keys and values itself. `engines.network` defines its
+        other
+    inputs.
 
     Args:
         model: `RoFormerCausalLM` or `RoFormerSim`, with its tokenizer.

@@ -56,7 +56,7 @@ def load_exported(
         format: its format.
         bfloat16: bool, for `"openvino"`. Whether float operations, in an int8 model the
             remaining ones, are computed in bfloat16.
-        trust: bool. True for a `"saved_model"` of your own. TensorFlow runs it as a
+        trust: bool. True for a `"saved_model"` that you trust. TensorFlow runs it as a
             program, which can read and write any file; the other formats cannot.
 
     Returns:

@@ -199,7 +199,7 @@ Example:
     >>> [checkpoint.alias for checkpoint in roformer_keras.SHIPPED]
     ['roformer-char', 'roformer-gpt-char', 'roformer-sim-char']
 """
-# Of file systems in use.
+# Limits of common file systems.
 _MAX_NAME, _MAX_PATH = 255, 4095
 _SHIPPED_BY_NAME = {
     name: entry for entry in SHIPPED for name in (entry.alias, entry.name)
@@ -250,14 +250,14 @@ def checkpoints_folder() -> Path:
     if chosen := os.environ.get("ROFORMER_KERAS_CHECKPOINTS"):
         return Path(chosen)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
-    # The specification ignores a relative one.
+    # The specification ignores a relative path.
     return (cache if cache.is_absolute() else Path.home() / ".cache") / "roformer-keras"
 
 
 def downloaded(name: str) -> Path | None:
-    """The zip of a released checkpoint, if one was downloaded; it may be damaged."""
-    places = (folder / f"{name}.zip" for folder in (checkpoints_folder(), _FORMER))
-    return next((path for path in places if path.is_file()), None)
+    """The downloaded zip of a released checkpoint, or None; it may be damaged."""
+    paths = (folder / f"{name}.zip" for folder in (checkpoints_folder(), _FORMER))
+    return next((path for path in paths if path.is_file()), None)
 
 
 def resolve(

@@ -1,7 +1,7 @@
-"""Models on the Hugging Face Hub: `hf://owner/name`, by its library.
+"""Models on the Hugging Face Hub: `hf://owner/name`, read by `huggingface_hub`.
 
-Its cache, tokens, offline mode and resumption are those of huggingface_hub, and so are
-the variables of the environment that set them.
+That library manages the cache, tokens, offline mode and resumed downloads, and reads
+its own environment variables.
 """
 
 import re

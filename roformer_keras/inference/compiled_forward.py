@@ -1,4 +1,4 @@
-"""Outputs of a model, by compiled functions that are kept with it."""
+"""Outputs of a model, by compiled functions that the model keeps."""
 
 import contextlib
 import functools
@@ -28,22 +28,22 @@ from roformer_keras.layers.block import RoFormerBlock
 from roformer_keras.layers.fused import fused
 
 _LOGGER = logging.getLogger("roformer_keras.inference")
-# Calls in a row that found other weights, after which Keras computes: the model is
-# being trained between them, and a program would be compiled for each.
+# After this many consecutive calls with other weights, Keras computes: the model is
+# being trained between the calls, and each call would compile a program.
 _MAX_NEW_WEIGHTS = 2
 
-# Lengths of one row that XLA computes on TensorFlow's CPUs, in float32. There is little
-# but reading of weights then, which TensorFlow's own products rearrange at each call.
-# Of more tokens XLA gains nothing, and loses in bfloat16.
+# Lengths of a single row that XLA computes on TensorFlow's CPUs, in float32. Reading
+# the weights takes most of the time, and TensorFlow's own products rearrange them at
+# each call. For longer rows XLA gains nothing, and in bfloat16 it loses.
 _SHORT_LENGTHS = (16, 32)
-# It takes seconds to compile: the first few such rows are computed by the graph.
+# XLA takes seconds to compile: the graph computes the first few short rows.
 _ROWS_BEFORE = 2
 # Attributes of these types are compared by value, others by identity.
 _PLAIN = (bool, int, float, str, tuple)
 
 
 def inference_of(model: keras.Model) -> "Inference":
-    """The `Inference` of any functional model, which keeps it."""
+    """The `Inference` of a functional model; the model keeps it."""
     inference = vars(model).get("_inference")
     if inference is None:
         inference = model._inference = Inference(model)
@@ -51,7 +51,7 @@ def inference_of(model: keras.Model) -> "Inference":
 
 
 def fix_model(model: keras.Model) -> None:
-    """Takes a model, and models in it, not to change any more, see `Inference.fix`."""
+    """Assumes that a model and its submodels no longer change, see `Inference.fix`."""
     for layer in quirks.nested_layers(model):
         if isinstance(layer, keras.Model):
             inference_of(layer).fix()
@@ -67,9 +67,9 @@ def run_model(
 class Inference:
     """The compiled functions of a model, each kept until the model computes another.
 
-    One rule decides for all of them, those of Keras's own loops too: what was made for
-    another `Structure` of the model is dropped. Weights are read as they are when a
-    function is called.
+    One rule covers all of them, and those of Keras's own loops: a function that was
+    made for another `Structure` of the model is dropped. A function reads the weights
+    when it is called.
     """
 
     def __init__(self, model: keras.Model):
@@ -84,32 +84,32 @@ class Inference:
         self._is_named = self._is_fixed = False
 
     def fix(self) -> None:
-        """Takes structure and weights not to change any more.
+        """Assumes that structure and weights no longer change.
 
-        Nothing compares them at each call then, which takes about 1 ms; several where
-        other threads are busy.
+        Calls then skip the comparison, which takes about 1 ms, and several where other
+        threads are busy.
         """
         self._is_fixed = True
 
     def structure(self) -> "Structure":
-        """That of the model as it is; drops what was made for another."""
+        """The model's present structure; functions made for another are dropped."""
         if self._structure is None or (
             not self._is_fixed and self._structure.has_changed()
         ):
             self._structure = Structure(self._model)
             self._kept.clear()
             self._short_rows = 0
-            # There may be other weights.
+            # The model may have other weights.
             self._values = None
         return self._structure
 
     def keep(self, name: str, make: Callable, version: Any = None) -> Any:
-        """Result of `make`, kept as long as structure and version stay the same."""
+        """The result of `make`, kept while structure and version stay the same."""
         self.structure()
         return self._get(name, make, version)
 
     def _get(self, name, make, version=None):
-        """As `keep`, where the structure has just been looked at."""
+        """Does the work of `keep` after the structure has been compared."""
         if self.keeps(name) and self._kept[name][0] == version:
             return self._kept[name][1]
         self._kept.pop(name, None)
@@ -118,11 +118,11 @@ class Inference:
         return result
 
     def keeps(self, name: str) -> bool:
-        """True if there is an object of that name, which may be stale."""
+        """True if an object of that name is kept; it may be stale."""
         return name in self._kept
 
     def _run(self, name, make, arguments):
-        """Result of a kept function, where the structure has just been looked at."""
+        """The result of a kept function, after the structure has been compared."""
         if self._is_eager():
             return self._model(arguments, training=False)
         function = self._get(name, make)
@@ -137,9 +137,10 @@ class Inference:
     # === Engines other than Keras ===
 
     def weight_values(self) -> WeightValues:
-        """The weights, as the same object as long as none has another value.
+        """The weights, as the same object until a weight changes its value.
 
-        A version for `keep`, of programs that hold weights. It holds the values too.
+        This is a version for `keep`, for programs that hold weights. It holds the
+        values too.
         """
         if self._values is None:
             self._values = WeightValues(self._model.weights)
@@ -148,17 +149,17 @@ class Inference:
         return self._values
 
     def chosen_engine(self, engine: str) -> str:
-        """The engine that computes the model as it is.
+        """The engine that computes the model in its present state.
 
-        `"auto"` is OpenVINO where that is installed and Keras runs on a CPU, for models
-        in float32 or bfloat16 that it can compute; else Keras.
+        `"auto"` means OpenVINO if it is installed, Keras runs on a CPU, and the model
+        is in float32 or bfloat16 and supported by OpenVINO; otherwise it means Keras.
         """
         check_choice("engine", engine, ENGINES)
         self.structure()
         return self._chosen(engine)
 
     def _chosen(self, engine):
-        """As `chosen_engine`, where the structure has just been looked at."""
+        """Does the work of `chosen_engine` after the structure has been compared."""
         if engine != "auto":
             return engine
         return "keras" if self._is_eager() else self._get("engine", self._best_engine)
@@ -177,9 +178,9 @@ class Inference:
         return "openvino" if is_possible else "keras"
 
     def release(self) -> None:
-        """Drops the programs of other engines, and the values that they were made of.
+        """Drops the programs of other engines, and their values of the weights.
 
-        Training does so: else the weights are held twice.
+        Training calls it, so that the weights are not held twice.
         """
         self._values, self._new_weights = None, 0
         for name in [*filter(_is_program, self._kept)]:
@@ -188,9 +189,9 @@ class Inference:
     def program(
         self, engine: str, name: str, make: Callable, version: Any = None
     ) -> Any:
-        """A program that holds the weights, or None where Keras is to compute.
+        """A program that holds the weights, or None if Keras computes.
 
-        Under `"auto"` Keras computes where anything fails while a program is made.
+        With `"auto"`, Keras computes if the program cannot be made.
         """
         refuse_forked_process()
         chosen = self.chosen_engine(engine)
@@ -226,7 +227,7 @@ class Inference:
         return ModelProgram(self._model, engine.endswith("int8"), is_bfloat16)
 
     def _program_of_before(self, engine):
-        """The program that computed the last call, with this engine, or None."""
+        """The program that computed the last call, if it used this engine, or None."""
         if engine != self._last_engine:
             return None
         if engine == "auto":
@@ -237,7 +238,7 @@ class Inference:
     # === The call of a model, outside a graph ===
 
     def call(self, call: Callable, inputs: Any) -> Any:
-        """The outputs of a model's own `call`, by one graph for all shapes."""
+        """The outputs of a model's own `call`, from one graph for all shapes."""
 
         def with_masks(inputs):
             outputs = call(inputs, training=False)
@@ -263,9 +264,9 @@ class Inference:
     # === Outputs of arrays ===
 
     def outputs(self, inputs: Mapping[str, np.ndarray], engine: str = "keras") -> Any:
-        """As `run_model`."""
-        # It takes milliseconds to see whether the model has changed. The program of
-        # before computes meanwhile: what it gives is right if it is still the program.
+        """The outputs for arrays, as `run_model` returns them."""
+        # The comparison of the structure takes milliseconds. Meanwhile the previous
+        # program computes: its outputs are used if it is still the right program.
         early = self._program_of_before(engine)
         finish = early.begin(inputs) if early else None
         program = early_outputs = None
@@ -282,7 +283,7 @@ class Inference:
         count, *group, length = inputs["token_ids"].shape
         inputs = {name: fill_rows(array) for name, array in inputs.items()}
         rows = len(inputs["token_ids"])
-        # `program` has just looked at it.
+        # `program` has just compared the structure.
         assert self._structure is not None
         is_float32 = self._structure.dtype == "float32"
         may_fill = is_float32 and not group and not self._is_eager()
@@ -300,14 +301,14 @@ class Inference:
         if short:
             outputs = self._shortened(outputs, length)
         if rows > count:
-            # Groups of rows have one output each.
+            # Each group of rows has one output.
             outputs = keras.tree.map_structure(
                 lambda output: output[: len(output) * count // rows], outputs
             )
         return _checked(outputs)
 
     def _of_rows(self, is_short):
-        """The outputs, of one short row by XLA, which knows no fused norm."""
+        """A function of the outputs; XLA, for a short row, has no fused norm."""
 
         def of_rows(inputs):
             with contextlib.nullcontext() if is_short else fused():
@@ -316,15 +317,15 @@ class Inference:
         return self._compiled(of_rows, any_shape=not is_short)
 
     def _short_length(self, count, length):
-        """Columns to which a row is filled up for XLA; 0 where that does not pay."""
+        """The width to which a row is padded for XLA, or 0 if XLA does not pay."""
         if count > 1 or not runs_on_cpu():
             return 0
-        filled = next((most for most in _SHORT_LENGTHS if length <= most), 0)
-        self._short_rows += filled > 0
-        return filled if self._short_rows > _ROWS_BEFORE else 0
+        width = next((limit for limit in _SHORT_LENGTHS if length <= limit), 0)
+        self._short_rows += width > 0
+        return width if self._short_rows > _ROWS_BEFORE else 0
 
     def _lengthened(self, inputs, length):
-        """With padding after everything that has a length."""
+        """Pads every input that has a length."""
         return {
             name: np.pad(array, ((0, 0), (0, length - array.shape[1])))
             if self._model.input[name].shape[1] is None
@@ -333,7 +334,7 @@ class Inference:
         }
 
     def _shortened(self, outputs, length):
-        """Removes the padding from every axis of text length."""
+        """Cuts the padding from every axis of text length."""
 
         def cut(symbolic, output):
             axes = (
@@ -346,13 +347,13 @@ class Inference:
 
 
 class Structure:
-    """State of a model that its compiled functions depend on.
+    """The state of a model that its compiled functions depend on.
 
-    That is: which layers and weights there are, the class of a layer, the type in which
-    it computes, its public attributes, and its methods. LoRA, quantization, another
-    activation or dtype policy, new random features, a layer in place of another, a
-    `call` of the user's and any assigned number or flag change it; new values of
-    weights do not. Reading takes about 0.4 ms for a model of 12 layers.
+    It consists of the layers and weights, and of the class, compute dtype, public
+    attributes and methods of each layer. LoRA, quantization, another activation or
+    dtype policy, new random features, an exchanged layer, a `call` of the user and any
+    assigned number or flag change it; new values of weights do not. Reading takes about
+    0.4 ms for a model of 12 layers.
     """
 
     def __init__(self, model: keras.Model):
@@ -360,10 +361,10 @@ class Structure:
         self.read()
 
     def read(self) -> None:
-        """Takes the model as it is."""
+        """Reads the present state of the model."""
         layers = self._all_layers = quirks.nested_layers(self._model)
         models = [vars(x) for x in layers if isinstance(x, keras.Model)]
-        # Other attributes of a model itself change with each training.
+        # Training changes the other attributes of a model itself.
         self._layers = [x for x in layers if not isinstance(x, keras.Model)]
         self._values = [vars(x) for x in self._layers]
         self._classes = {type(x) for x in layers}
@@ -387,14 +388,14 @@ class Structure:
             [id(weight) for weight in self._model.variables],
             [layer.dtype_policy.name for layer in self._layers],
             [values.get(name) for values, name in self._attributes],
-            # A method that is assigned to a layer is one more attribute.
+            # A method that is assigned to a layer adds an attribute.
             [*map(type, self._all_layers), *map(len, self._values)],
             [kind.call for kind in self._classes],
             [_items(values.get(name)) for values, name in self._parts],
         )
 
     def has_changed(self) -> bool:
-        """True if the model computes something else than when it was read."""
+        """True if the model computes something else than when the state was read."""
         weights, policies, values, *others = self._current()
         before = self._state
         return (
@@ -406,7 +407,7 @@ class Structure:
 
 
 def _common_dtype(layers):
-    """The type in which a model with these layers computes."""
+    """The dtype in which a model with these layers computes."""
     dtypes = {x.compute_dtype for x in layers if "float" in x.compute_dtype}
     if dtypes == {"float32"}:
         return "float32"
@@ -420,17 +421,17 @@ def _is_program(name):
 
 
 def _checked(outputs):
-    """Outputs; raises CheckpointError if one is not a number."""
+    """The outputs; raises CheckpointError if one of them is NaN."""
     if any(np.isnan(output).any() for output in keras.tree.flatten(outputs)):
         raise CheckpointError(
             "the model's outputs must be numbers, got NaN",
-            hint=Hint("check the file of the weights; or load with {dtype:'float32'}"),
+            hint=Hint("check the weights file; or load with {dtype:'float32'}"),
         )
     return outputs
 
 
 def _items(value):
-    """A layer, or those of a list, to be compared later."""
+    """A layer, or the layers of a list, for a later comparison."""
     return [*value] if isinstance(value, list) else value
 
 
@@ -441,7 +442,7 @@ def _is_same(value, other):
 
 
 def known_sizes(model: keras.Model) -> list[Shape]:
-    """Shapes of the flat inputs of a functional model, with None for free sizes."""
+    """Shapes of the flat inputs of a functional model, with None for variable sizes."""
     inputs = getattr(model, "inputs", None) or ()
     return [(None, *x.shape[1:]) for x in inputs]
 
@@ -459,7 +460,7 @@ def for_any_shape(function: Any, model: keras.Model) -> Callable:
         data = keras.tree.map_structure(tensor, data)
         specs = general_specs(data, sizes)
         if str(specs) not in traced:
-            # TensorFlow runs the most general graph that it has for some arguments.
+            # TensorFlow runs the most general matching graph.
             function.get_concrete_function(specs)
             traced.add(str(specs))
         return function(data)
@@ -468,9 +469,9 @@ def for_any_shape(function: Any, model: keras.Model) -> Callable:
 
 
 def fill_rows(array: np.ndarray) -> np.ndarray:
-    """On JAX, which compiles each number of rows, fills it up to a power of two.
+    """Pads a batch to a power of two on JAX, which compiles each number of rows.
 
-    The last row is repeated: a row of padding only has no `[CLS]`.
+    Copies of the last row are added: a row of padding alone would have no `[CLS]`.
     """
     if keras.backend.backend() != "jax":
         return array

@@ -1,4 +1,4 @@
-"""Keras's habitual methods, without what makes them slow on TensorFlow."""
+"""Keras's usual methods, faster on TensorFlow."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
@@ -25,19 +25,19 @@ from roformer_keras.layers.fused import fused
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class FastModel(keras.Model):
-    """Your functional `keras.Model`, whose methods do not wait.
+    """A functional `keras.Model` whose methods do not wait.
 
     `keras.Model(...)` on a backbone of this package runs as Keras does. With this class
-    in its place:
+    instead:
 
     - `fit`, `evaluate` and `predict` do not wait for the tuning of `tf.data`.
     - Steps of `evaluate` and `predict` use the fused norm, see `layers.fused`.
     - `predict` and `predict_on_batch` make one graph for batches of all shapes.
-    - `model(ids)` outside a graph runs a graph that is kept. Operation by operation
-      TensorFlow and Keras take most of the time of a short text to dispatch some 2,000
-      operations. The first call traces the graph, which takes as long as some ten calls
-      without one; from the first on the numbers are the same. With
-      `model.run_eagerly = True` nothing is traced, for those who watch the layers.
+    - `model(ids)` outside a graph runs a stored graph. Without it, a short text spends
+      most of its time in dispatching some 2,000 operations of TensorFlow and Keras. The
+      first call traces the graph, which takes as long as ten calls without one, and
+      returns the same numbers. Set `model.run_eagerly = True` to
+      trace nothing, for example to debug a layer.
 
     Other backends run as in Keras: PyTorch has no graph, and JAX would compile one for
     each shape, which takes as long as some fifteen calls.
@@ -57,21 +57,22 @@ class FastModel(keras.Model):
     _engine = "auto"
     # See `refuse_changed`.
     _made_layers: Any = None
-    # The structure for which Keras made its functions.
+    # The structure for which Keras made its present functions.
     _made_for: Structure | None = None
 
     @property
     def engine(self) -> str:
         """Engine that computes texts: `"keras"`, `"openvino"` or `"openvino-int8"`.
 
-        Assign one of them, or `"auto"`, the default: OpenVINO where that is installed
-        and Keras runs on a CPU, for models in float32 or bfloat16 that it can compute;
-        else Keras. With float weights, answers equal Keras's up to rounding; with
-        `"openvino-int8"`, kernels and embeddings are rounded to 8 bits. Calls, and
-        `predict` and `evaluate` of ids, are computed by Keras in any case.
+        Assign an engine or `"auto"`, the default, which means OpenVINO if it is
+        installed, Keras runs on a CPU, and the model is in float32 or bfloat16 and
+        supported by OpenVINO; otherwise it means Keras. With float weights, the answers
+        equal Keras's up to rounding; with `"openvino-int8"`, kernels and embeddings are
+        rounded to 8 bits. Keras always computes calls, and `predict` and `evaluate` of
+        ids.
 
         Raises:
-            ConfigurationError: there is no such engine.
+            ConfigurationError: the engine is unknown.
 
         Example:
             >>> model = roformer_keras.RoFormerMaskedLM.from_preset("roformer-char")
@@ -88,7 +89,7 @@ class FastModel(keras.Model):
 
     @property
     def run_eagerly(self) -> bool:
-        """True if this model and the models in it are called without a graph."""
+        """True if this model and its submodels are called without a graph."""
         return super().run_eagerly
 
     @run_eagerly.setter
@@ -99,30 +100,31 @@ class FastModel(keras.Model):
                     keras.Model.run_eagerly.fset(layer, value)
 
     def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        """As in Keras, as `.keras` or a folder; Keras cannot read its `.h5` of these.
+        """Saves the model as `keras.Model.save` does, to `.keras` or a folder.
 
         Args:
             filepath, args, kwargs: as in `keras.Model.save`.
 
         Raises:
-            ConfigurationError: the path ends in `.h5`, or a layer is quantized or
-                is not as the constructor of its model made it.
+            ConfigurationError: the path ends in `.h5`, which Keras could not read, or a
+                layer is quantized or differs from the layer that the constructor made.
         """
         refuse_quantized(self)
         refuse_changed(self)
         refuse(
             str(filepath).endswith((".h5", ".hdf5")),
             f"Keras cannot read these models from HDF5, got the path {filepath}",
-            hint="end the path in .keras, or write the weights alone by "
+            hint="end the path in .keras, or write only the weights by "
             "model.save_weights('name.weights.h5')",
         )
         if self.compiled and not self.optimizer.built:
-            # Readers build it, and Keras warns of another number of variables.
+            # Readers build the optimizer, and Keras warns if the number of variables
+            # differs.
             self.optimizer.build(self.trainable_variables)
         super().save(filepath, *args, **kwargs)
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """As in Keras.
+        """Trains the model as `keras.Model.fit` does.
 
         Raises:
             BackendError: Keras runs on OpenVINO, which does not train.
@@ -130,30 +132,30 @@ class FastModel(keras.Model):
         return call_without_wait(super().fit, args, kwargs)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """As in Keras."""
+        """Computes losses and metrics as `keras.Model.evaluate` does."""
         return call_without_wait(super().evaluate, args, kwargs)
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
-        """As in Keras."""
+        """Computes outputs as `keras.Model.predict` does."""
         return call_without_wait(super().predict, args, kwargs)
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """As in Keras."""
+        """Trains on one batch as `keras.Model.train_on_batch` does."""
         with uneven_batches():
             return super().train_on_batch(*args, **kwargs)
 
     def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """As in Keras."""
+        """Evaluates one batch as `keras.Model.test_on_batch` does."""
         with uneven_batches():
             return super().test_on_batch(*args, **kwargs)
 
     def predict_step(self, *args: Any) -> Any:
-        """As in Keras."""
+        """Runs Keras's step of `predict` with the fused norm."""
         with self._fused():
             return super().predict_step(*args)
 
     def test_step(self, *args: Any) -> Any:
-        """As in Keras."""
+        """Runs Keras's step of `evaluate` with the fused norm."""
         with self._fused():
             return super().test_step(*args)
 
@@ -164,36 +166,36 @@ class FastModel(keras.Model):
     # === The functions of Keras's loops ===
 
     def make_predict_function(self, force: bool = False) -> Any:
-        """As in Keras; made again after something has changed a layer."""
+        """Makes Keras's function of `predict`, and again after a layer has changed."""
         self._drop_old_functions()
         before = self.predict_function
         super().make_predict_function(force)
         is_new = self.predict_function is not before
-        # A step of the user's may need the sizes of its batch.
+        # A step of the user may need the sizes of its batch.
         is_own = type(self).predict_step is FastModel.predict_step
         if is_new and is_own and self._is_graph_of_tensorflow():
             self.predict_function = for_any_shape(self.predict_function, self)
         return self.predict_function
 
     def _is_graph_of_tensorflow(self):
-        """True if Keras's loops run a graph of TensorFlow, without XLA."""
+        """True if Keras's loops run a TensorFlow graph without XLA."""
         is_graph = not (self.run_eagerly or self.jit_compile)
         return is_graph and keras.backend.backend() == "tensorflow"
 
     def make_test_function(self, force: bool = False) -> Any:
-        """As `make_predict_function`."""
+        """Makes Keras's function of `evaluate`, and again after a layer has changed."""
         self._drop_old_functions()
         return super().make_test_function(force)
 
     def make_train_function(self, force: bool = False) -> Any:
-        """As `make_predict_function`."""
+        """Makes Keras's function of `fit`, and again after a layer has changed."""
         self._drop_old_functions()
         for layer in quirks.nested_layers(self):
             if isinstance(layer, keras.Model):
                 inference_of(layer).release()
         optimizer = self.optimizer if self.compiled else None
         if optimizer is not None and not optimizer.built:
-            # TensorFlow traces a step that makes variables twice.
+            # TensorFlow traces a step twice if it makes variables.
             optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
 
@@ -209,7 +211,7 @@ class FastModel(keras.Model):
     def call(
         self, inputs: Any, training: bool | None = None, mask: Any = None, **kwargs: Any
     ) -> Any:
-        """As in Keras."""
+        """Computes the outputs, outside a graph by a stored graph."""
         refuse_forked_process()
         is_plain = not training and not kwargs and _has_no_mask(mask)
         if is_plain and not self.run_eagerly and _is_outside_graph(inputs):
@@ -221,7 +223,7 @@ GRAPH_CALLS.add(FastModel.call)
 
 
 def _has_no_mask(mask):
-    return all(one is None for one in keras.tree.flatten(mask))
+    return all(entry is None for entry in keras.tree.flatten(mask))
 
 
 def _is_outside_graph(inputs):
@@ -259,13 +261,13 @@ class MadeLayers:
         ]
 
     def remember(self, owner: keras.Layer, names: Iterable[str]) -> None:
-        """Takes the layers under these names as made: our own method changed them."""
+        """Updates the record of these attributes: a method of this package set them."""
         for layer, _, made in self._layers:
             if layer is owner:
                 made.update({name: getattr(owner, name, None) for name in names})
 
     def changed(self) -> Iterator[tuple[str, str]]:
-        """Yields the path of a layer that computes something else, and its change."""
+        """Yields the path and the change of each layer that computes something else."""
         for layer, kind, made in self._layers:
             methods = replaced_methods(layer)
             if isinstance(layer, keras.Model):
@@ -282,19 +284,19 @@ class MadeLayers:
 
 
 def remember_layers(model: keras.Model) -> None:
-    """Keeps the layers of a new model, and of those in it, for `refuse_changed`."""
-    for part in quirks.nested_layers(model):
-        if hasattr(part, "_made_layers"):
-            part._made_layers = MadeLayers(part)
+    """Stores the layers of a new model and of its submodels for `refuse_changed`."""
+    for layer in quirks.nested_layers(model):
+        if hasattr(layer, "_made_layers"):
+            layer._made_layers = MadeLayers(layer)
 
 
 def refuse_changed(model: keras.Model) -> None:
     """Raises ConfigurationError if a configuration would lose a changed layer."""
-    for part in quirks.nested_layers(model):
-        made = getattr(part, "_made_layers", None)
+    for layer in quirks.nested_layers(model):
+        made = getattr(layer, "_made_layers", None)
         for path, change in made.changed() if made else ():
             raise ConfigurationError(
-                f"a file holds the layers that {type(part).__name__} makes, but the "
+                f"a file holds the layers that {type(layer).__name__} makes, but the "
                 f"layer {path} {change}",
                 hint="undo the change; or make it in the constructor of a subclass, "
                 "and use model.save('name.keras'); or write the weights alone by "

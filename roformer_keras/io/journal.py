@@ -216,7 +216,7 @@ class AppendedFile:
 
     def _errors(self):
         return output_errors(
-            self.path, "what was written before is kept, and the same run resumes it"
+            self.path, "the lines before it stay, and the same run resumes after them"
         )
 
 

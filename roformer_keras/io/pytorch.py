@@ -26,11 +26,11 @@ from roformer_keras.io.tensor import Tensor, check_names, numpy_dtype
 _MAGIC = 0x1950A86A20F9469CFC6C
 # Bytes of all pickles of a file; those of released models have less than 1 MB.
 _MAX_PICKLE = 16 * 2**20
-# Arguments of a call; that of a tensor has seven.
+# Maximal number of arguments of a call; a tensor's call has seven.
 _MAX_ARGUMENTS = 8
-# Tensors may share a storage, which is read for each of them.
+# Tensors may share a storage, which is read again for each tensor.
 _MAX_READS = 256
-# Class of a storage -> NumPy's name of its numbers; bfloat16 is one of ml_dtypes.
+# Class of a storage -> NumPy's name of its dtype; ml_dtypes adds bfloat16.
 _STORAGES = {
     "DoubleStorage": "float64",
     "FloatStorage": "float32",
@@ -44,8 +44,17 @@ _STORAGES = {
     "BoolStorage": "bool",
 }
 _DAMAGE = (
-    *(pickle.UnpicklingError, ArithmeticError, AttributeError, EOFError, ImportError),
-    *(LookupError, MemoryError, RecursionError, TypeError, ValueError, struct.error),
+    pickle.UnpicklingError,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    struct.error,
 )
 
 

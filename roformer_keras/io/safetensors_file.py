@@ -53,11 +53,11 @@ def _tensor(path: Path, name: str, piece, label: str) -> Tensor:
     def read():
         if kind not in _READABLE:
             raise CheckpointError(
-                f"{label}: a tensor must be of one of {', '.join(_READABLE)}, got "
+                f"{label}: the dtype of a tensor must be {', '.join(_READABLE)}, got "
                 f"{kind} of {name[:80]}: save it as float32 or bfloat16"
             )
-        # Opened anew each time: what was read stays mapped as long as the file is
-        # open, and counts as memory of the process.
+        # Each read opens the file again: an open file keeps its pages mapped, and they
+        # count as memory of the process.
         with safe_open(path, framework="numpy") as file:
             return file.get_tensor(name)
 

@@ -420,7 +420,7 @@ class _FolderTree:
     def has(self, name: str) -> bool:
         path = self.path / name
         if not path.is_file() and os.path.lexists(path):
-            # What is left out in silence would change what is read.
+            # Skipping it in silence would change the model.
             raise SourceError(f"{path} must be a file: delete it, or copy it again")
         return path.is_file()
 

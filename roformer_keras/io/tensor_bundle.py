@@ -19,12 +19,12 @@ messages sorted by key, and the bytes of the tensors in one file, or shard, or m
     block   entry* | restart offset: uint32 * | restart count: uint32
             | compression: uint8 | masked CRC-32C of all before: uint32
     entry   shared, added, length: varint | key[shared:], `added` bytes
-            | value, `length` bytes;   key[:shared] is that of the entry before
+                | value, `length` bytes; the entry before shares key[:shared]
 
 Source: tensorflow/core/util/tensor_bundle/tensor_bundle.cc and
 tensorflow/core/protobuf/tensor_bundle.proto; for the table,
 tensorflow/tsl/lib/io/{format,block_builder,table_builder}.cc and LevelDB's
-doc/table_format.md. What is written here equals TensorFlow's own files byte by byte.
+doc/table_format.md. The files equal TensorFlow's own byte by byte.
 """
 
 import math
@@ -233,8 +233,8 @@ def write_tensor_bundle(
 ) -> None:
     """Writes `<prefix>.index` and `<prefix>.data-00000-of-00001`.
 
-    Files of these names are overwritten; an error leaves what was written so far.
-    `tensors` and errors are those of `write_shard`.
+    Files of these names are overwritten; after an error, the bytes written so far stay.
+    `write_shard` defines `tensors` and the errors.
     """
     prefix = os.fspath(prefix)
     with open(f"{prefix}.data-00000-of-00001", "wb") as shard:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from roformer_keras.base.errors import ConfigurationError, VocabularyError, refuse
 
-# Beyond all vocabularies of models, and all words that are their tokens.
+# Larger than every vocabulary of a model, and longer than every token.
 _MAX_TOKENS, _MAX_LENGTH = 2**20, 1000
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 
@@ -23,7 +23,7 @@ def read_vocabulary(data: bytes, label: str) -> list[str]:
 
     A byte-order mark is no part of the first token.
     """
-    # As tokens they take 30 times as much.
+    # A list of tokens takes 30 times the memory of the bytes.
     _check_count(max(data.count(b"\n"), data.count(b"\r")), label)
     lines = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig")
     try:

@@ -318,7 +318,7 @@ class LinearRoPEAttention(ProjectedAttention):
 
 
 def _unit(x):
-    """Of length 1 over the last axis; zeros stay zeros."""
+    """Scales vectors of the last axis to length 1; zeros stay zeros."""
     squares = ops.sum(ops.square(x), axis=-1, keepdims=True)
     return x * ops.rsqrt(ops.maximum(squares, _MIN_SUM))
 

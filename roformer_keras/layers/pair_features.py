@@ -19,7 +19,7 @@ class PairFeatures(keras.layers.Layer):
         return ops.concatenate([first, second, ops.abs(first - second)], axis=-1)
 
     def write_network(self, writer, vectors):
-        """As `NetworkWriter` asks for it."""
+        """Writes the layer into a graph of another engine."""
         graph = writer.graph
         first, second = graph.neighbours(vectors)
         gap = graph.absolute(graph.subtract(first, second))
@@ -41,7 +41,7 @@ class PairCosines(keras.layers.Layer):
         return pair_cosines(vectors[0::2], vectors[1::2])
 
     def write_network(self, writer, vectors):
-        """As `NetworkWriter` asks for it."""
+        """Writes the layer into a graph of another engine."""
         graph = writer.graph
         first, second = graph.neighbours(writer.unit_length(self, vectors))
         return graph.item(graph.total(graph.multiply(first, second), 1), 0, 1)

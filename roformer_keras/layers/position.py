@@ -32,7 +32,7 @@ def _frequencies(dim, base):
 
 
 def check_layout(layout):
-    """Raises ConfigurationError unless it is one of the two pair layouts."""
+    """Raises ConfigurationError if the layout is neither of the two."""
     if layout not in _LAYOUTS:
         raise ConfigurationError(
             f"layout must be one of {', '.join(map(repr, _LAYOUTS))}, got {layout!r}"

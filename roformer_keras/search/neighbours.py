@@ -52,15 +52,15 @@ class Pairs(NamedTuple):
 
 
 def semantic_search(queries: Any, corpus: Any, top_k: int = 10) -> Neighbours:
-    """The vectors of a corpus that are nearest to each query, by their cosines.
+    """The nearest vectors of a corpus for each query, by cosine.
 
-    All cosines are computed, a block at a time, so that nothing is missed and memory is
-    small. FAISS computes them where it is installed.
+    The search is exact: all cosines are computed, one block at a time to save memory.
+    FAISS computes them if it is installed.
 
     Args:
         queries: float `(queries, dim)`, or `(dim,)` for one.
         corpus: float `(texts, dim)`, which may be a memory map.
-        top_k: int. Neighbours of a query, at most as many as there are texts.
+        top_k: int. Neighbours of a query; the corpus may have fewer texts.
 
     Returns:
         `Neighbours`, of arrays `(k,)` for one query.
@@ -223,24 +223,24 @@ def cluster(
 
 
 def _near_rows(vectors, centres, rows, minimum):
-    """The rows among some that are near to each centre."""
-    some = unit_vectors("vectors", vectors[centres])
+    """The rows that are near each centre."""
+    centre_vectors = unit_vectors("vectors", vectors[centres])
     near_rows: list[list] = [[] for _ in centres]
     for start in range(0, len(rows), _ROWS):
         block = rows[start : start + _ROWS]
-        near = (some @ unit_vectors("vectors", vectors[block]).T) >= minimum
+        near = (centre_vectors @ unit_vectors("vectors", vectors[block]).T) >= minimum
         for number, row in enumerate(near):
             near_rows[number].append(block[row])
     return [np.concatenate(parts) if parts else rows[:0] for parts in near_rows]
 
 
 def _where(mask):
-    """As `numpy.nonzero` of a matrix, in a tenth of the time."""
+    """Computes `numpy.nonzero` of a matrix in a tenth of the time."""
     return np.divmod(np.flatnonzero(mask), mask.shape[1])
 
 
 def _blocks(vectors, size, start=0) -> Iterator[tuple[int, np.ndarray]]:
-    """Pairs of the first row of a block, and its vectors, of length 1."""
+    """Yields the first row of each block, and the block's vectors with length 1."""
     for at in range(start, len(vectors), size):
         yield at, unit_vectors("vectors", vectors[at : at + size])
 

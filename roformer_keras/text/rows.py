@@ -225,7 +225,7 @@ class Rows:
 
 
 class GroupRows:
-    """Groups of texts, whose rows follow each other in a batch."""
+    """Groups of texts; the rows of a group are adjacent in a batch."""
 
     group_size: Any
 
@@ -240,7 +240,7 @@ class GroupRows:
         return len(self.lengths)
 
     def batch(self, numbers: Sequence[int] | np.ndarray) -> dict:
-        """As `Rows.batch`, of `len(numbers) * rows of a group` rows."""
+        """The batch of these groups, with `group_size` rows for each."""
         first = np.asarray(numbers)[:, None] * self.group_size
         rows = first + np.arange(self.group_size)
         return self._rows.batch(rows.ravel())

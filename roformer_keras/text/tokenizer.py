@@ -79,14 +79,13 @@ class RoFormerTokenizer:
         vocabulary: path of a `vocab.txt` (UTF-8; the first field of a line is the
             token, the line number from 0 its id), or a list of tokens, or a dict from
             token to id.
-        level: `"character"`, `"word"`, or None to infer it from the vocabulary. One
-            that contradicts the vocabulary is an error.
+        level: `"character"`, `"word"`, or None to infer it from the vocabulary.
         lower_case: bool. False for a cased vocabulary, to keep case and accents. The
             released ones are not cased; only a saved `tokenizer.json` says so.
 
     Raises:
         VocabularyError: the vocabulary is empty, not UTF-8, has duplicates or gaps,
-            lacks `[PAD]` at id 0, `[UNK]`, `[CLS]` or `[SEP]`, or is not of `level`.
+            lacks `[PAD]` at id 0, `[UNK]`, `[CLS]` or `[SEP]`, or contradicts `level`.
         ConfigurationError: `level` is none of the above.
         SourceError: the file cannot be read.
 
@@ -180,7 +179,7 @@ class RoFormerTokenizer:
     def subset(self, keep_tokens: Iterable[int]) -> "RoFormerTokenizer":
         """The tokenizer whose id `i` is the id `keep_tokens[i]` of this one.
 
-        A subset of a word vocabulary is one of characters if it holds no word.
+        A subset of a word vocabulary becomes a character vocabulary if it has no word.
 
         Args:
             keep_tokens: ids of this vocabulary, in their new order.
@@ -277,7 +276,7 @@ class RoFormerTokenizer:
     def tokenize(self, text: str, *, keep_mask: bool = False) -> list[str]:
         """The tokens of a text, `[CLS]` and `[SEP]` included.
 
-        A word that cannot be matched stays whole here; its id is `unk_id`.
+        A word without matching tokens stays whole; its id is `unk_id`.
 
         Args:
             text: str.
@@ -497,7 +496,9 @@ class RoFormerTokenizer:
             spans_of = functools.partial(self.offsets, keep_mask=keep_mask)
             rows = join_rows(
                 lambda text: begin(spans_of, text, *limits, self.level),
-                *(texts, pairs, *limits),
+                texts,
+                pairs,
+                *limits,
             )
             batch["offsets"] = np.zeros((len(rows), length, 2), "int32")
             batch["offsets"][is_token] = np.reshape(_flatten(rows), (-1, 2))

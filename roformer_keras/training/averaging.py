@@ -150,11 +150,11 @@ class AverageCheckpoints(keras.callbacks.Callback):
         self._delete()
 
     def _open_checkpoints(self):
-        """The checkpoints of this training, with those from before it was resumed."""
+        """The checkpoints of this training, including those from before a resume."""
         folder, self._delete = self.folder, lambda: None
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix="roformer-keras-"))
-            # Also if the training fails.
+            # The finalizer deletes the folder even if the training fails.
             self._delete = weakref.finalize(
                 self, shutil.rmtree, folder, ignore_errors=True
             )

@@ -150,11 +150,11 @@ def _font_of(text):
     entries = [
         entry
         for entry in font_manager.fontManager.ttflist
-        # A box for each character of all, which says of what block it is.
+        # It draws the number of a character's block, not the character.
         if not entry.name.startswith("Last Resort")
     ]
     rank = {family: number for number, family in enumerate(_FAMILIES)}
-    # Of a family, the regular one.
+    # Prefer the regular weight within a family.
     entries.sort(key=lambda e: (rank.get(e.name, len(rank)), e.weight != 400))
     paths = [
         font_manager.findfont(font_manager.FontProperties()),
@@ -162,7 +162,7 @@ def _font_of(text):
     ]
     needed = {ord(character) for character in text if not character.isspace()}
     for path in dict.fromkeys(paths):
-        # One that was uninstalled, or has no table of characters.
+        # A font may be uninstalled, or have no character table.
         with suppress(OSError, RuntimeError):
             if needed <= font_manager.get_font(path).get_charmap().keys():
                 return font_manager.FontProperties(fname=path)

@@ -382,12 +382,12 @@ class PretrainingRun(ResumableRun):
             except RoFormerError:
                 raise
             except Exception:
-                # TensorFlow wraps what its iterator raised.
+                # TensorFlow wraps the error of its iterator.
                 if training.loader.error is not None:
                     raise training.loader.error from None
                 raise
             if training.held_out is not None:
-                # Of the weights as they are kept, which are means under `ema`.
+                # With `ema`, these weights are moving averages, as in the saved file.
                 training.recorder.log_evaluation(
                     training.trainer.evaluate(
                         training.held_out, verbose=0, return_dict=True

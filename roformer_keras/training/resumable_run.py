@@ -92,31 +92,31 @@ class ResumableRun:
         keras.utils.set_random_seed(self.settings.seed)
         self.build(is_new)
 
-    # === What a subclass says ===
+    # === Methods of subclasses ===
 
     def build(self, is_new: bool) -> None:
         """Makes `model` and `trained`, and checks them against the data.
 
-        Runs before anything in the folder is deleted, and raises what is wrong.
+        It runs before anything in the folder is deleted, and raises every error.
         """
         raise NotImplementedError
 
     def train(self) -> None:
-        """Trains what is left, with `restore`, `save` and `log`."""
+        """Trains the remaining updates, with `restore`, `save` and `log`."""
         raise NotImplementedError
 
     def finish(self) -> None:
         """Makes the result from the trained model; writes nothing."""
 
     def write_results(self) -> None:
-        """Writes the preset, and what follows from it."""
+        """Writes the preset and the files that depend on it."""
         self.save_preset()
 
     # === Several processes ===
 
     @contextlib.contextmanager
     def together(self, alone: bool = False) -> Iterator[None]:
-        """Models are made for, and computed on, the devices of all processes."""
+        """Makes and runs models on the devices of all processes."""
         if self.distribution is None:
             yield
             return

@@ -40,7 +40,7 @@ def counterpart(source, kwargs, **options):
         return _scores(source, kwargs["task"], options)
     application = kwargs.get("application", "encoder")
     mlm = kwargs.get("with_mlm", application != "encoder")
-    # RoFormerV2 has neither; bert4keras passes over what is asked for.
+    # RoFormerV2 has no pooler and no NSP head; bert4keras ignores these options.
     heads = {} if kwargs.get("model") == "roformer_v2" else kwargs
     pool = heads.get("with_pool") or heads.get("with_nsp")
     options |= {name: kwargs[name] for name in _PASSED_ON if name in kwargs}

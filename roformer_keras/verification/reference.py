@@ -63,11 +63,11 @@ class Reference:
         info = self._begin(python, self.check_installed(python, bert4keras))
         self.layer_norm_epsilon = info["layer_norm_epsilon"]
 
-    # What a subclass replaces: packages of the process, the first of them the
-    # reference, and how to install them.
+    # A subclass replaces the packages of the process, the reference first, and the
+    # instructions to install them.
     packages: tuple[str, ...] = ("bert4keras", "tensorflow", "tf_keras")
     install = _INSTALL
-    # Of the environment, with the folder of the first package.
+    # Environment variable with the folder of the first package.
     variable = "ROFORMER_KERAS_REFERENCE"
 
     @classmethod

@@ -105,7 +105,7 @@ class TransformersAnswers(LiveAnswers):
                 hint="install another version of transformers, or leave the case 'lm' "
                 "out by cases=",
             )
-        # Of a base model, rounding is larger.
+        # Rounding errors are larger in a base model.
         is_small = self._config.hidden_dim < 768
         self.metadata |= {
             "name": self.name,

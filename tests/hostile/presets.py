@@ -104,7 +104,7 @@ TASK, CONFIG, TOKENIZER = "task.json", "config.json", "tokenizer.json"
 BACKBONE = ("config", "backbone", "config")
 NO_MODEL = "holds no RoFormer model"
 NO_JSON = "is not valid JSON"
-ONE_BACKBONE = "config.json and task.json must have one"
+ONE_BACKBONE = "config.json and task.json must have the same"
 NO_TOKENIZER = "holds no tokenizer"
 OTHER_KIND, NO_FILE = "HDF5 weights of another kind of model:", "must be a file: delete"
 # File, keys, value, exit code, message.

@@ -258,7 +258,7 @@ def test_a_tagger_without_names_of_tags_or_vocabulary_is_its_backbone(tmp_path):
 def test_classes_of_one_name_are_not_lost_unsaid(tmp_path, capsys):
     fields = {"id2label": {"0": "好", "1": "好", "2": "坏"}}
     source = changed("classifier", tmp_path, fields)
-    with pytest.warns(UserWarning, match="each of 3 labels a name of its own"):
+    with pytest.warns(UserWarning, match="each of 3 labels a different name"):
         model = roformer_keras.load_model(source)
     assert (model.classes, model.num_classes) == (None, 3)
     assert main(["inspect", str(FOLDER / "classifier")]) == 0

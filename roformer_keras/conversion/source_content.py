@@ -1,4 +1,4 @@
-"""Content that the opener of a format finds."""
+"""The content that the opener of a format returns."""
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
@@ -8,8 +8,8 @@ from roformer_keras.io.tensor import Tensor
 
 
 @dataclass(frozen=True)
-class Found:
-    """The tensors of a source, and what it says about its model."""
+class SourceContent:
+    """The tensors of a source, and what its files state about the model."""
 
     format: str
     tensors: Mapping[str, tuple[Hashable, Tensor]]
