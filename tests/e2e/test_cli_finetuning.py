@@ -121,7 +121,8 @@ def test_what_ends_a_training_is_said(
     def fail(*arguments, **options):
         raise error
 
-    monkeypatch.setattr(f"roformer_keras.training.{verb}.{verb}", fail)
+    function = {"finetune": "finetune_on"}.get(verb, verb)
+    monkeypatch.setattr(f"roformer_keras.training.{verb}.{function}", fail)
     line = FINETUNE if verb == "finetune" else "pretrain mlm a.txt -o run"
     shown = run_main(*line.split(), capsys=capsys)
     assert shown[:2] == (code, "")
