@@ -266,7 +266,11 @@ def test_vectors_and_cosines_of_a_fine_tuned_encoder(tmp_path, cli, refused):
     (line,) = json_lines(out)
     expected = encoder.similarity(*texts[1:], verbose=0)
     assert line["similarity"] == pytest.approx(expected, abs=1e-6)
-    # An empty line is refused before the work, wherever it stands.
-    path = write_file(tmp_path / "blank.txt", "好\n" * 4099 + "\n坏\n")
-    err = refused("embed", "--source", source, path)
+    # An empty line has a vector, as by the method; a pair must have two texts.
+    path = write_file(tmp_path / "blank.txt", "好\n\n坏\n")
+    lines = json_lines(cli("embed", "--source", source, path))
+    expected = encoder.encode(["好", "", "坏"], verbose=0)
+    np.testing.assert_allclose([line["vector"] for line in lines], expected, atol=1e-6)
+    path = write_file(tmp_path / "blank.tsv", "好\t坏\n" * 4099 + "好\t\n")
+    err = refused("similarity", "--source", source, path)
     assert f"line 4100 of {path}: a text must be a str that is not empty" in err
