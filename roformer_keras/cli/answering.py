@@ -260,7 +260,7 @@ class Answering:
 
 @contextmanager
 def _kept(output, count: int) -> Iterator[None]:
-    """Says what is kept, and where, if the block ends by an exception."""
+    """Names the partial output, and how much it holds, after an exception."""
     try:
         yield
     except BaseException:

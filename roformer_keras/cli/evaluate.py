@@ -55,7 +55,7 @@ def run(
         require("drawing")
     table, trained = None, trained_settings(source)
     if trained is not None:
-        # Errors of the file are told before the backend starts, and those of the
+        # Errors of the file are raised before the backend starts, and those of the
         # model after it.
         classes = None
         with (

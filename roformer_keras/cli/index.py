@@ -34,8 +34,8 @@ def run(file: str, *, output: str, engine: Engine = "auto", **flags) -> None:
         output == "-",
         "an index is a folder, got the output '-'",
     )
-    given = {"file": file, "output": output, "engine": engine}
-    command = Answering(Embed, {**flags, **given})
+    options = {"file": file, "output": output, "engine": engine}
+    command = Answering(Embed, {**flags, **options})
     inputs = command.inputs(may_be_blank=False)
     texts = [text for _, (text,) in inputs]
 

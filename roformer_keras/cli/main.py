@@ -197,7 +197,7 @@ def _code_of(error, verb) -> int:
     is_closed = isinstance(error, BrokenPipeError)
     is_full = isinstance(error, OSError) and not is_ours and is_space_error(error)
     if is_closed or is_full:
-        # What is left of the output would fail again when Python flushes it.
+        # Python flushes the unwritten output at its end, and would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     # Caught on its way, an interruption becomes any other error.
     if interrupts.came() or isinstance(error, KeyboardInterrupt):

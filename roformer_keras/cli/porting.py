@@ -154,7 +154,7 @@ def _without_magics(source: str) -> tuple[str, list[tuple[int, str]]]:
 
 def _parsed(text) -> ast.Module:
     with warnings.catch_warnings():
-        # Of the script, such as an escape that Python does not know.
+        # A warning of the script, such as an escape that Python does not know.
         warnings.simplefilter("ignore")
         return ast.parse(text)
 

@@ -129,7 +129,7 @@ def read_settings(task: str, files=(), config: str | None = None, flags=None):
         if {"steps", "schedule"} <= stage.keys():
             before = from_fields(TrainingStage, stage, "stages")
             share = flags["stages.steps"] / before.steps
-            # Of points that fall together the last one counts.
+            # For points at the same step, use the last one.
             points = {round(step * share): factor for step, factor in before.schedule}
             stage["schedule"] = list(points.items())
     return PretrainingSettings.from_dict(merge_flags(content, flags))

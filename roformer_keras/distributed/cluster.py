@@ -104,7 +104,7 @@ def ray_of(
         }
     _check_answers(address)
     try:
-        # Ray sets handlers of its own.
+        # Ray sets its own handlers.
         with restored_handlers(), _silent_stderr():
             ray.init(logging_level=logging.ERROR, log_to_driver=False, **options)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:

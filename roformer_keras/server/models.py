@@ -35,8 +35,8 @@ def load_to_serve(
     # A thread that has computed waits for at most so many seconds for Python's lock,
     # which the thread of the requests has.
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    # What is there now stays. To look through it for garbage takes TensorFlow's process
-    # a third of a second, in which nobody is answered.
+    # All present objects stay. Looking through them for garbage takes a third of a
+    # second in TensorFlow's process, during which nobody is answered.
     gc.collect()
     gc.freeze()
     return model

@@ -68,13 +68,13 @@ class Guard:
             await self._app(scope, receive, send)
             return
         try:
-            # Of several of a name the first counts.
+            # For a repeated header, use the first value.
             headers = dict(reversed([*scope["headers"]]))
             self._check_host(headers)
             self._check_key(scope["path"], headers)
             body = await self._read(headers, receive)
         except Refusal as refusal:
-            # What is left of the body is not read: the connection ends.
+            # The unread part of the body is dropped: the connection ends.
             sent = {**refusal.headers, "Connection": "close"}
             answer = JSONAnswer(refusal.content, refusal.status, sent)
             await answer(scope, receive, send)

@@ -237,7 +237,7 @@ class ModelQueue:
         return batch
 
     def _first_of(self, entries, max_tokens):
-        """As many of the first texts of one kind as are computed together."""
+        """The first texts of one kind, up to the number that is computed together."""
         batch: list[_Entry] = []
         rows = tokens = 0
         for entry in entries:
@@ -256,7 +256,7 @@ class ModelQueue:
         return batch
 
     def _apart(self, batch, entries, numbers):
-        """Of a batch to read, the short requests, or in turn with them the long ones.
+        """The short requests of a batch, alternating with the long ones.
 
         A short request is not computed together with the many texts of another, and
         waits for few of them: while short ones come, there are fewer in a batch.

@@ -213,7 +213,7 @@ def _find_columns(file: File, names: list[str], keys: Sequence[str]) -> list[str
     """The names of the columns that keys are, by name or number; each is there once."""
     numbers = {str(number): name for number, name in enumerate(names, start=1)}
     columns = [key if key in names else numbers.get(key, key) for key in keys]
-    # As in other tables, columns without a name may be several.
+    # Several columns may lack a name, as in other tables.
     for name in (*columns, *filter(None, names)):
         if names.count(name) != 1:
             count = "twice" if name in names else "not there"

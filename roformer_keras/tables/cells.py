@@ -154,7 +154,7 @@ def select_cells(
     sample = list(itertools.islice(rows, SAMPLE))
     rows = itertools.chain(sample, rows)
     line, cells = sample[0] if sample else (1, [])
-    first, place = [cell.strip() for cell in cells], file.place(line)
+    first, first_place = [cell.strip() for cell in cells], file.place(line)
     if wanted.count == 1 and not wanted.fields and {"first", "second"} <= {*first}:
         raise SourceError(
             f"{file.name} has the columns 'first' and 'second', and one text of each "
@@ -170,7 +170,7 @@ def select_cells(
     # A text that stands alone in a line of plain text is a text.
     has_names = wanted.names_are_in(head) and not (is_plain and len(head) == 1)
     is_named = wanted.has_header(has_names)
-    columns = find_columns(place, head, wanted, is_named and has_names)
+    columns = find_columns(first_place, head, wanted, is_named and has_names)
     titles = {name: at for at, name in enumerate(head)} if is_named else {}
     if not wanted.fields:
         titles |= dict(zip(wanted.names, columns, strict=True))
@@ -179,7 +179,7 @@ def select_cells(
         width, rows = len(first), itertools.islice(rows, 1, None)
     else:
         width, numbered = _usual(Counter(len(row) for _, row in sample)), []
-        _check_first(place, first, sample, columns, width, wanted)
+        _check_first(first_place, first, sample, columns, width, wanted)
         if (
             wanted.is_labelled
             and not (wanted.fields or groups)

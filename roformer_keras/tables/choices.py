@@ -11,7 +11,7 @@ MIN_CHOICES, MAX_CHOICES = 2, 256
 
 
 def wrong_text(text: object, may_be_empty: bool = False) -> str:
-    """What is wrong with a text of a row, or ""."""
+    """The rule that a text of a row breaks, in words; "" if it breaks none."""
     if isinstance(text, str) and (may_be_empty or text.strip()):
         return ""
     rule = "" if may_be_empty else " that is not empty"

@@ -226,7 +226,7 @@ def read_table(
         has_choices: bool. Whether the last text of a row is a list of choices: in a
             table a JSON list in its cell, or the numbered columns of
             `choices.choice_columns`.
-        has_tokens: bool. Whether a text that is a list is one of tokens, which
+        has_tokens: bool. True if a text that is a list holds tokens, which
             `tagged.join_tokens` joins; a label of as many tags becomes a `TokenTags`.
         header: `"first"` if the first row of a table names its columns, `"none"` if it
             is a row as the others; if None, it does if it has the fields.

@@ -16,7 +16,7 @@ RawRow = tuple[int, Sequence[Value] | Mapping[str, Value] | SourceError]
 
 
 class Place(NamedTuple):
-    """Where a row stands, as errors say it: `line 3 of reviews.csv`.
+    """The position of a row, as errors say it: `line 3 of reviews.csv`.
 
     Attributes:
         number: int, from 1.

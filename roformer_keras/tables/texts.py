@@ -41,7 +41,7 @@ def as_texts(
         counts: how many texts a row may have, choices counted as one.
         has_choices: bool. Whether the last text of a row is a list of choices, which
             becomes a tuple.
-        has_tokens: bool. Whether a row that is a list is one of tokens, which
+        has_tokens: bool. True if a row that is a list holds tokens, which
             `join_tokens` joins.
         may_be_empty: bool. Whether a text may be empty or blank, as in inference.
 

@@ -1,4 +1,4 @@
-"""What goes into a verb, and what comes out."""
+"""Types of the rows and the answers of a verb."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What a verb says of its surfaces: rows in, answers out, and a route of HTTP."""
+"""The declarations of a verb: its rows, its answers and its HTTP route."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -80,7 +80,7 @@ class Output:
 
 @dataclasses.dataclass(frozen=True)
 class Route:
-    """Where a verb is asked over HTTP.
+    """The HTTP route of a verb.
 
     Attributes:
         path, others: its routes.

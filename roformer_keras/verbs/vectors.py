@@ -1,4 +1,4 @@
-"""What the verbs that compute vectors, or read texts at all, share."""
+"""The base classes of verbs that read texts or compute vectors."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

@@ -82,7 +82,7 @@ class Verb(Settings, Served):
         """Raises ConfigurationError if the options do not fit the model."""
 
     def remark(self, loaded: LoadedSource) -> str:
-        """What a user should know of the model, or ""."""
+        """A sentence on a guess about the model; "" if there is none."""
         return ""
 
     def fields(self, loaded: LoadedSource) -> tuple[str, ...]:

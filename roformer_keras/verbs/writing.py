@@ -1,4 +1,4 @@
-"""What the verbs that write texts share."""
+"""The base class of verbs that write texts."""
 
 import dataclasses
 from collections.abc import Mapping
