@@ -31,7 +31,7 @@ class ServerOptions(Settings):
         timeout: float. Seconds for which a request is computed; then it gets 504.
         read_timeout: float. Seconds within which a client must have sent the body of
             its request, and for which a connection stays open without one.
-        model_name: names by which clients may ask for the model, instead of its own name;
+        model_name: names by which clients may ask for the model, in place of its own;
             answers have the first.
         index: folder of `roformer-keras index`, in which /search and the page find
             texts.
