@@ -1,7 +1,6 @@
 """A table: rows of values, each with its place, from whatever holds them.
 
-The readers of this folder make a `Table` of a file, and of objects in memory. Rows are
-read once and as they are needed.
+The readers of this folder make tables. Rows are read once and as they are needed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """The declarations of a verb: its rows, its answers and its HTTP route."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 from roformer_keras.verbs.loading import LoadedSource
@@ -121,6 +121,29 @@ class Cost:
     texts: int = 1
     tokens: int = 0
     together: Literal["requests", "request", "row"] = "requests"
+
+
+class Shown:
+    """The attributes and methods of a verb that only its command uses."""
+
+    examples: ClassVar[tuple[str, ...]] = ()
+
+    def remark(self, loaded: LoadedSource) -> str:
+        """A sentence on a guess about the model; "" if there is none."""
+        return ""
+
+    @property
+    def writes_pieces(self) -> bool:
+        """True if the text of a row can be shown while it is written, by `stream`."""
+        return False
+
+    def stream(self, loaded: LoadedSource, row: Texts) -> Iterator[str]:
+        """The pieces of the one text of a row."""
+        raise NotImplementedError
+
+    def show(self, row: Texts, answers: Mapping[str, object]) -> list[str]:
+        """The lines of a row on a terminal."""
+        raise NotImplementedError
 
 
 class Served:

@@ -5,7 +5,7 @@ over `registered.VERBS`.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import ClassVar, Self
 
 from roformer_keras.base.checks import Settings, check_names, choice
@@ -13,11 +13,11 @@ from roformer_keras.base.types import ENGINES
 from roformer_keras.verbs import loading
 from roformer_keras.verbs.loading import LoadedSource, Path
 from roformer_keras.verbs.rows import Answers, Numbers, OnStep, Rows, Texts, check_texts
-from roformer_keras.verbs.surfaces import Inputs, Kind, Output, Served
+from roformer_keras.verbs.surfaces import Inputs, Kind, Output, Served, Shown
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Verb(Settings, Served):
+class Verb(Settings, Shown, Served):
     """Options of a verb.
 
     Args:
@@ -38,7 +38,6 @@ class Verb(Settings, Served):
     name: ClassVar[str]
     inputs: ClassVar[Inputs]
     output: ClassVar[Output]
-    examples: ClassVar[tuple[str, ...]] = ()
     takes: ClassVar[tuple[str, ...]] = ()
     otherwise: ClassVar[str] = "RoFormerBackbone"
     loading: ClassVar[Mapping[str, str]] = {}
@@ -81,10 +80,6 @@ class Verb(Settings, Served):
     def start(self, loaded: LoadedSource) -> None:
         """Raises ConfigurationError if the options do not fit the model."""
 
-    def remark(self, loaded: LoadedSource) -> str:
-        """A sentence on a guess about the model; "" if there is none."""
-        return ""
-
     def fields(self, loaded: LoadedSource) -> tuple[str, ...]:
         """The names of the texts of a row."""
         return self.inputs.fields
@@ -105,17 +100,4 @@ class Verb(Settings, Served):
         on_step: OnStep = None,
     ) -> Answers:
         """Answers rows; verbs that write call `on_step` between their steps."""
-        raise NotImplementedError
-
-    @property
-    def writes_pieces(self) -> bool:
-        """True if the text of a row can be shown while it is written, by `stream`."""
-        return False
-
-    def stream(self, loaded: LoadedSource, row: Texts) -> Iterator[str]:
-        """The pieces of the one text of a row."""
-        raise NotImplementedError
-
-    def show(self, row: Texts, answers: Mapping[str, object]) -> list[str]:
-        """The lines of a row on a terminal."""
         raise NotImplementedError
