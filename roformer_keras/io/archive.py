@@ -1,7 +1,7 @@
 """Zips of checkpoints, which may be damaged or hostile.
 
-Nothing is unpacked before every member has passed the rules in `_find_problem`.
-Content is checked against its declared length and CRC when it is read.
+Nothing is unpacked before every member passes the rules of `_find_problem`. Reading
+compares the content with its declared length and CRC.
 """
 
 import copy
@@ -25,17 +25,17 @@ from roformer_keras.base.errors import (
 )
 from roformer_keras.io.blob import CHUNK, HEAD_SIZE, MAX_NAME, Blob
 
-# An archive beyond any of these is treated as an attack. The largest released zip holds
-# about 1.3 GB in five members; weights hardly compress at all.
+# An archive above any of these limits is treated as an attack. The largest released zip
+# holds about 1.3 GB in five members; weights hardly compress.
 MAX_MEMBERS = 10_000
 MAX_TOTAL_SIZE = 16 * 2**30
 MAX_RATIO = 100
 RATIO_EXEMPT_SIZE = 2**20
 
-# The end record of a zip, its longest comment, and the two records of a large zip.
+# Sizes of a zip's end record, its longest comment, and two records of a large zip.
 _MAX_TAIL = 22 + 0xFFFF + 20 + 56
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
-# What zipfile raises for a damaged zip.
+# Errors that zipfile raises for a damaged zip.
 _DAMAGE = (zipfile.BadZipFile, NotImplementedError, ValueError, zlib.error, EOFError)
 
 
@@ -65,7 +65,7 @@ class ZipTree:
             folder, _, name = member.rpartition("/")
             self._names_by_folder.setdefault(folder, []).append(name)
 
-    # --- As in a folder ---
+    # --- The interface of a folder ---
 
     def levels(self) -> Iterator[list[str]]:
         yield list(self._names_by_folder)
@@ -85,7 +85,7 @@ class ZipTree:
         return list(self.members), zips
 
     def blobs(self, parts: Mapping[str, str]) -> dict[str, Blob]:
-        """Stored members are read in place, the others are unpacked."""
+        """Blobs of the members; only compressed members are unpacked."""
         deflated = [
             name
             for name in parts.values()
@@ -101,7 +101,7 @@ class ZipTree:
                 blobs[role] = Blob(path, 0, size, label)
                 continue
             # A tensor in a data shard has its own checksum, which its reader compares.
-            # Other stored parts have only that of the zip.
+            # Other stored members have only the zip's checksum.
             if not role.startswith("data-"):
                 for _ in self.chunks(name):
                     pass
@@ -109,26 +109,26 @@ class ZipTree:
         return blobs
 
     def chunks(self, name: str, size: int = CHUNK) -> Iterator[bytes]:
-        """Content of a member, its length and its CRC checked by the end."""
+        """Content of a member; its length and its CRC are checked by the end."""
         info = self.members[name]
-        # One byte more than declared is asked for, because zipfile silently cuts a
+        # It requests one byte more than declared, because zipfile silently cuts a
         # longer stream off at the declared size.
         probe = copy.copy(info)
         probe.file_size += 1
-        seen = 0
+        bytes_read = 0
         try:
             with self._zip.open(probe) as stream:
                 while chunk := stream.read(size):
-                    seen += len(chunk)
-                    if seen > info.file_size:
+                    bytes_read += len(chunk)
+                    if bytes_read > info.file_size:
                         break
                     yield chunk
         except _DAMAGE as error:
             raise CheckpointError(
                 f"{self._name(name)} is corrupt ({error}): download the archive again"
             ) from error
-        if seen != info.file_size:
-            relation = "longer" if seen > info.file_size else "shorter"
+        if bytes_read != info.file_size:
+            relation = "longer" if bytes_read > info.file_size else "shorter"
             raise SourceError(
                 f"{self._name(name)} is {relation} than the {info.file_size:,} bytes "
                 "it declares: the archive is damaged or hostile, download it again"
@@ -140,7 +140,7 @@ class ZipTree:
     # --- Checks, before any content is read ---
 
     def _check_count(self):
-        """Compares the members that zipfile found with the number the zip declares.
+        """Compares the number of members that zipfile lists with the declared number.
 
         A damaged length in the directory makes zipfile skip the members after it.
         """
@@ -184,7 +184,7 @@ class ZipTree:
         )
 
     def _check_layout(self) -> dict[str, int]:
-        """Offsets of the members' data, checked to lie apart from each other."""
+        """Offsets of the members' data, after a check that no members overlap."""
         offsets, end = {}, 0
         with open(self.path, "rb") as file:
             for info in sorted(self._zip.infolist(), key=lambda i: i.header_offset):
@@ -246,16 +246,16 @@ class ZipTree:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A temporary folder, which is deleted at the end."""
+    """A temporary folder that is deleted at the end."""
     with tempfile.TemporaryDirectory(prefix="roformer_keras-") as folder:
         yield Path(folder)
 
 
 def _find_problem(info: zipfile.ZipInfo) -> str | None:
-    """Fault of a member, by its entry in the directory, or None."""
+    """The fault in a member's entry in the directory, or None."""
     name, method = info.orig_filename, info.compress_type
     stored, sizes = method == zipfile.ZIP_STORED, (info.compress_size, info.file_size)
-    # The upper half holds the Unix mode; 0 where the archiver wrote none.
+    # The upper half holds the Unix mode, or 0 if the archiver wrote none.
     kind = stat.S_IFMT(info.external_attr >> 16)
     is_special = kind not in (0, stat.S_IFREG, stat.S_IFDIR)
     rules = {

@@ -22,9 +22,9 @@ from roformer_keras.base.errors import (
 )
 
 _IS_WINDOWS = os.name == "nt"
-# Seconds after which what another machine was writing is taken for left behind.
+# After so many seconds, another machine's unfinished output counts as abandoned.
 _ABANDONED = 24 * 3600
-# What `replacing` puts before a name while the file is being written.
+# Prefix of a name while `replacing` writes the file.
 PARTIAL_PREFIX = re.compile(r"^\.partial-\d+-[0-9a-f]+\.")
 
 
@@ -34,9 +34,10 @@ def replacing(
 ) -> Iterator[Path]:
     """Yields a temporary path to write to, and renames it to `target` at the end.
 
-    The target appears, or changes, only when the block has ended without an exception
-    and everything is on the disk; not even a kill leaves half of it. The temporary
-    name ends in the target's, because some writers choose the format by the extension.
+    The target appears, or changes, only after the block has ended without an exception
+    and everything is on the disk; even a kill leaves no half-written target. The
+    temporary name ends in the target's name, because some writers choose the format by
+    the extension.
     """
     check_name(target)
     # A symbolic link stays a link, and renaming within one file system is atomic.
@@ -47,7 +48,7 @@ def replacing(
     partial = _hidden_sibling(final, "partial")
     with output_errors(target, f"nothing was written to {target}"):
         try:
-            # Fails now, not after minutes of work, if the folder is not writable.
+            # An unwritable folder fails here, not after minutes of work.
             partial.mkdir()
             mode = partial.stat().st_mode & 0o666
             if not folder:
@@ -70,7 +71,7 @@ def replacing(
 def output_errors(target: str | os.PathLike, outcome: str) -> Iterator[None]:
     """Turns errors of the operating system and of file formats into `OutputError`.
 
-    `outcome` says what an error leaves, such as `"nothing was written"`.
+    `outcome` states what an error leaves, such as `"nothing was written"`.
     """
     try:
         yield
@@ -90,7 +91,7 @@ def output_errors(target: str | os.PathLike, outcome: str) -> Iterator[None]:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder, and those above it, unless it is there; raises OutputError."""
+    """Makes a missing folder and its missing parents; raises OutputError."""
     check_folder(folder)
     with output_errors(folder, "nothing was written"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +99,7 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def making_folder(folder: Path) -> Iterator[None]:
-    """Makes a folder if need be; deletes it if an error comes before any file in it."""
+    """Makes a missing folder; deletes it if an error comes before its first file."""
     with output_errors(folder, "nothing was written"):
         is_new = not folder.exists()
     make_folder(folder)
@@ -144,7 +145,7 @@ def one_line(error: BaseException) -> str:
 
 
 def check_name(target: str | os.PathLike) -> None:
-    """Raises OutputError if no file can have this name, which may be too long."""
+    """Raises OutputError if no file can have this name; it may be too long."""
     check_path("an output", target)
     if not os.fspath(target):
         # Path("") would be the folder of the process.
@@ -180,7 +181,7 @@ def check_target(target: Path, overwrite: bool, folder: bool | str) -> None:
         hint=Hint("choose another name, or pass {overwrite:True} to replace it"),
         error=OutputError,
     )
-    # Replacing a folder deletes what is in it.
+    # Replacing a folder deletes its content.
     is_known = not isinstance(folder, str) or (target / folder).exists()
     refuse(
         not is_known and target.is_dir() and any(target.iterdir()),
@@ -204,7 +205,7 @@ def _machine() -> str:
 
 
 def _exchange(partial: Path, target: Path):
-    """Puts a folder in the place of another, and deletes the old one last."""
+    """Replaces a folder by another; deletes the old one last."""
     old = _hidden_sibling(target, "replaced")
     os.rename(target, old)
     try:
@@ -219,7 +220,7 @@ def _exchange(partial: Path, target: Path):
 
 
 def _clean_up(target: Path):
-    """Deletes what killed processes left next to `target`, or restores it."""
+    """Deletes the remains of killed processes next to `target`, or restores it."""
     pattern = re.compile(
         r"\.(partial|replaced)-(\d+)-([0-9a-f]{8})[0-9a-f]{8}\."
         + re.escape(target.name)
@@ -237,7 +238,7 @@ def _clean_up(target: Path):
 
 
 def _is_in_use(path: Path, pid: int, machine: str) -> bool:
-    """True if the process that made it may still live."""
+    """True if the process that wrote it may still live."""
     # On Windows `os.kill` would interrupt it.
     if machine != _machine() or _IS_WINDOWS:
         return time.time() - path.lstat().st_mtime < _ABANDONED
@@ -259,7 +260,7 @@ def _delete(path: Path):
 
 
 def _share(path: Path, mode: int):
-    """Gives files the mode of others here; safetensors writes private ones."""
+    """Gives files the folder's mode; safetensors writes private files."""
     for file in path.rglob("*") if path.is_dir() else [path]:
         if file.is_file() and not file.is_symlink():
             file.chmod(mode)

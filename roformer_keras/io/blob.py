@@ -8,14 +8,14 @@ from roformer_keras.base.checks import check_file
 from roformer_keras.base.errors import SourceError, refuse
 
 CHUNK = 2**20
-# Bytes that are enough to recognize a format.
+# So many bytes suffice to recognize a format.
 HEAD_SIZE = 512
-# Bytes of a JSON file, a vocabulary or an index. As objects they can take 30 times as
-# much; those of released models have less than 5 MB.
+# Maximal bytes of a JSON file, a vocabulary or an index. As objects they can take 30
+# times as much; files of released models have less than 5 MB.
 MAX_SMALL = 2**23
-# Characters of the name of a tensor or of a member of a zip, which is a path.
+# Maximal characters of a tensor's name, or of a zip member's path.
 MAX_NAME = 1000
-# The beginning of an HDF5 file.
+# The first bytes of an HDF5 file.
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
@@ -38,10 +38,11 @@ class Blob:
         return cls(path, 0, path.stat().st_size, str(path))
 
     def read(self, start: int = 0, size: int | None = None) -> bytes:
-        """All of it, or `size` bytes from `start` on, as far as it goes.
+        """All bytes, or up to `size` bytes from `start` on.
 
-        Read rather than mapped: mapped pages would count as memory of the process,
-        and touching them ends it if someone cuts the file short.
+        The file is read and not mapped: mapped pages would count as memory of the
+            process,
+        and touching them kills it if another process truncates the file.
         """
         size = min(self.size - start, self.size if size is None else size)
         try:
@@ -59,7 +60,7 @@ class Blob:
         return data
 
     def read_small(self) -> bytes:
-        """All of a small file: settings, a vocabulary or an index."""
+        """All bytes of a small file: settings, a vocabulary or an index."""
         refuse(
             self.size > MAX_SMALL,
             f"{self.label} must have at most {MAX_SMALL:,} bytes, as settings and "
@@ -76,7 +77,7 @@ class Blob:
         return self.read(start, stop - start)
 
     def chunks(self, size: int = CHUNK) -> Iterator[bytes]:
-        """All of it, piece by piece; raises as `read` does."""
+        """Yields all bytes in chunks; raises as `read` does."""
         for start in range(0, self.size, size):
             yield self.read(start, size)
 

@@ -21,20 +21,20 @@ from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json
 from roformer_keras.io.sources import EXPORT
 
-# The width of a vector.
+# Name of the field with the width of a vector.
 _MAX_DIM = 2**20
-# Formats whose products can be of integers, and different texts to calibrate with.
+# Formats whose matrix products can be of integers, and the minimal number of texts.
 _OF_INTEGERS, _MIN_TEXTS = ("onnx", "openvino"), 20
-# The start of a network of OpenVINO, which takes other formats by their content.
+# The start of an OpenVINO network. OpenVINO recognizes other formats by their content.
 _NETWORK = re.compile(rb"(\xef\xbb\xbf)?\s*(<\?xml [^>]*>\s*)?<net\b")
-# Fields that every export has.
+# Fields of every export.
 _FIELDS = {"model": str, "dim": int, "format": str, "int8": bool}
 
 
 def check_options(
     format: str, int8: bool, calibration_texts: Any, generator: bool = False
 ) -> None:
-    """Raises ConfigurationError for options of an export that do not go together."""
+    """Raises ConfigurationError for options of an export that contradict each other."""
     refuse(
         generator and (not isinstance(format, str) or format != "openvino"),
         f"a model that writes is exported to the format 'openvino', got {format!r}",
@@ -75,11 +75,11 @@ def check_options(
 
 
 def has_export(folder: str | os.PathLike) -> bool:
-    """True if it is a folder with an `export.json`; False for what is no path."""
+    """True for a folder with an `export.json`; False for anything that is no path."""
     try:
         return (Path(folder) / EXPORT).is_file()
     except OSError:
-        # Such as a name that is too long.
+        # The name may be too long.
         return False
 
 
@@ -111,7 +111,7 @@ def read_export(folder: str | os.PathLike, formats: Collection[str]) -> dict:
 def check_types(content: dict, fields: Mapping[str, type], label: object) -> None:
     """Raises ConfigurationError unless an object has these fields, of these types."""
     for name, kind in fields.items():
-        # True and False are no integers here.
+        # True and False do not count as integers.
         refuse(
             type(value := content.get(name)) is not kind,
             f"{label} must have the field {name!r} of type {kind.__name__}, got "
@@ -121,10 +121,10 @@ def check_types(content: dict, fields: Mapping[str, type], label: object) -> Non
 
 @contextmanager
 def readable_network(path: Path) -> Iterator[None]:
-    """Errors of a runtime that reads a file or folder of an export: SourceError.
+    """Turns a runtime's errors in reading a file or folder into SourceError.
 
-    Files of OpenVINO must hold one of its networks: of another format it would read
-    the files that it names.
+    A file for OpenVINO must hold its own kind of network: with another format, OpenVINO
+    would read the files that the network names.
     """
     refuse(
         not path.exists(),
@@ -143,7 +143,7 @@ def readable_network(path: Path) -> Iterator[None]:
         yield
     except (RoFormerError, MemoryError):
         raise
-    # Each runtime has its own classes, some of them without a common base.
+    # Runtimes raise their own classes, some without a common base.
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = lines[-1] if lines else type(error).__name__

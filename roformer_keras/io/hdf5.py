@@ -1,9 +1,9 @@
-"""HDF5 files of weights: the one place that opens them, and what is refused.
+"""HDF5 files of weights: their only opener, and the rules for them.
 
-A file of weights must be self-contained. Datasets and links can name other files on
-the same machine, whose bytes would become weights, or a pipe, on which reading never
-ends. Datasets can also declare terabytes that are not stored. `open_hdf5` refuses all
-of that before anything is read, so nothing else in the package may open HDF5 to read.
+A file of weights must be self-contained. Its datasets and links could name other files
+of the machine, whose bytes would become weights, or a pipe, which never ends. Datasets
+can also declare terabytes that are not stored. `open_hdf5` refuses all of that before
+anything is read, so nothing else in the package may open HDF5 to read.
 """
 
 import io
@@ -19,15 +19,15 @@ from roformer_keras.io.tensor import Tensor, numpy_dtype
 
 _DAMAGE = (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
-# Names in all groups, each of which takes a tenth of a millisecond; the largest
-# released checkpoint has 2,000. Characters of a path.
+# Maximal number of names in all groups, each of which takes a tenth of a millisecond
+# (the largest released checkpoint has 2,000), and maximal characters of a path.
 _MAX_LINKS, _MAX_PATH = 10_000, 4096
-# HDF5 looks for a group along its path, so that deep ones take quadratic time.
+# HDF5 looks a group up along its path, so deep groups take quadratic time.
 _MAX_DEPTH = 64
 
 
 class _BlobFile(io.RawIOBase):
-    """A blob as a file: HDF5 weights inside a `.keras` zip."""
+    """A file object of a blob, for HDF5 weights inside a `.keras` zip."""
 
     def __init__(self, blob: Blob):
         self._blob, self._at = blob, 0
@@ -44,15 +44,15 @@ class _BlobFile(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer):
-        part = self._blob.read(self._at, len(buffer))
-        buffer[: len(part)] = part
-        self._at += len(part)
-        return len(part)
+        data = self._blob.read(self._at, len(buffer))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 @contextmanager
 def open_hdf5(blob: Blob):
-    """Opens a file of weights whose every dataset is stored in it."""
+    """Opens a file of weights after checking that it stores all its datasets."""
     import h5py
 
     source = blob.path if blob.offset == 0 else _BlobFile(blob)
@@ -69,10 +69,10 @@ def open_hdf5(blob: Blob):
 
 
 def _check_contents(blob, file):
-    """Visits every link without following it, then what it leads to."""
+    """Visits every link without following it, then its target."""
     import h5py
 
-    seen, pending, count, longest = {file}, [file], 0, 0
+    visited, pending, count, longest = {file}, [file], 0, 0
     while pending:
         group = pending.pop()
         count += len(group)
@@ -96,12 +96,12 @@ def _check_contents(blob, file):
             if isinstance(link, h5py.ExternalLink):
                 raise _lies_elsewhere(what)
             if isinstance(link, h5py.SoftLink):
-                continue  # It leads to something in this file, which is checked too.
+                continue  # The target is in this file, and is checked too.
             node = group[name]
             if isinstance(node, h5py.Dataset):
                 _check_storage(what, node)
-            elif isinstance(node, h5py.Group) and node not in seen:
-                seen.add(node)
+            elif isinstance(node, h5py.Group) and node not in visited:
+                visited.add(node)
                 pending.append(node)
 
 
@@ -131,7 +131,7 @@ def _lies_elsewhere(what):
 
 
 def hdf5_layers(blob: Blob, root) -> Iterator[tuple[str, Any, list[str]]]:
-    """Layers of a Keras 2 model: name, group and names of weights."""
+    """Yields name, group and names of weights of each layer of a Keras 2 model."""
     count = 0
     for layer in map(hdf5_text, root.attrs["layer_names"]):
         group = root[layer]
@@ -161,7 +161,7 @@ def hdf5_datasets(blob: Blob, file) -> list[tuple[str, Tensor]]:
 
 @contextmanager
 def hdf5_errors(what: str):
-    """Turns what h5py raises for a damaged file, which may be anything, into ours."""
+    """Turns h5py's errors for a damaged file, which may be of any class, into ours."""
     try:
         yield
     except RoFormerError:
@@ -190,7 +190,7 @@ def hdf5_tensor(blob: Blob, name: str, dataset) -> Tensor:
     )
 
     with hdf5_errors(what):
-        # HDF5 has no such type: Keras writes its bytes, and what they are.
+        # HDF5 lacks this type: Keras writes its bytes and the name of the type.
         is_bfloat16 = (
             dataset.dtype.str == "|V2"
             and "dtype" in dataset.attrs

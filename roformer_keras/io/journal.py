@@ -1,16 +1,16 @@
 """Outputs that a later process can resume: one writer, one run, whole pieces.
 
-A resumable output is data with a record, a JSON file that says which run writes the
-data and how many of them count:
+A resumable output consists of data and a record, a JSON file that states which run
+writes the data and how many of them count:
 
     output              data                         record
     lines of a command  OUTPUT.partial               OUTPUT.job.json
     folder of a run     state.safetensors, log.csv   settings.json
     download            NAME.zip.partial             NAME.zip.partial.json
 
-Data are on the disk before they are counted. A process may therefore end at any
-moment, by Ctrl-C, `kill -9` or a full disk: the next one discards what does not count
-and continues. A lock keeps a second process away meanwhile.
+Data reach the disk before they are counted. A process may therefore end at any moment,
+by Ctrl-C, `kill -9` or a full disk: the next process discards uncounted data and
+continues. Meanwhile, a lock keeps a second process away.
 """
 
 import errno
@@ -26,7 +26,7 @@ from roformer_keras.base.errors import Hint, OutputError, SourceError, refuse
 from roformer_keras.base.extras import import_extra
 from roformer_keras.io.atomic import one_line, output_errors, replacing, sync_entry
 
-# Seconds in which the holder of a lock may be just releasing it.
+# The holder of a lock may take so many seconds to release it.
 _PATIENCE = 0.1
 
 
@@ -60,7 +60,7 @@ def locked(output: str | os.PathLike) -> Iterator[None]:
     try:
         yield
     finally:
-        # Before the release: a process that waits for a removed file opens a new one.
+        # Remove it before the release: a waiting process then opens a new file.
         with suppress(OSError):
             file.unlink()
         lock.release()
@@ -86,7 +86,7 @@ def fingerprints(paths: Iterable[str | os.PathLike]) -> list[list]:
 
 
 def digest(content) -> str:
-    """A hash of JSON values: the fingerprint of inputs that are no file."""
+    """A hash of JSON values: the fingerprint of inputs that are not files."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
@@ -125,13 +125,13 @@ def is_new_run(
 
 
 def _find_differences(before, now, free):
-    """Says in words how two runs differ."""
+    """Describes how two runs differ."""
     changed = []
-    for part in ("settings", "inputs"):
-        old, new = before[part], now[part]
+    for section in ("settings", "inputs"):
+        old, new = before[section], now[section]
         for name in sorted(old.keys() | new.keys()):
             was, value = old.get(name), new.get(name)
-            if was != value and part == "inputs":
+            if was != value and section == "inputs":
                 changed.append(f"input {name!r} has changed")
             elif was != value and name not in free:
                 changed.append(f"{name} was {was!r}, now {value!r}")
@@ -150,7 +150,7 @@ def read_record(
     try:
         check_file(path)
         record = json.loads(path.read_bytes())
-        # What every record has, each of the type that its readers expect.
+        # Every record has these fields, of the types that its readers expect.
         record["settings"].keys(), record["inputs"].keys()
         is_whole = all(
             is_integer(record[name]) and record[name] >= 0 for name in counts
@@ -159,7 +159,7 @@ def read_record(
             is_whole = is_whole and record["bytes"] <= data.stat().st_size
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
-    except RecursionError:  # Brackets in brackets.
+    except RecursionError:  # The brackets are nested too deeply.
         return None
     return record if is_whole else None
 
@@ -176,7 +176,7 @@ def write_record(path: Path, metadata: Mapping, **progress) -> None:
 
 
 class AppendedFile:
-    """A file to which data are appended whole or not at all."""
+    """A file to which data are appended completely or not at all."""
 
     def __init__(self, path: Path, size: int | None = None):
         self.path = path
@@ -188,9 +188,9 @@ class AppendedFile:
             self._file.truncate(self.size)
 
     def append(self, data: bytes, sync: bool = True) -> None:
-        """Writes data at the end, or leaves the file as it was and raises OutputError.
+        """Appends data, or leaves the file unchanged and raises OutputError.
 
-        `sync` waits until they are on the disk.
+        `sync` waits until the data are on the disk.
         """
         remaining = memoryview(data)
         with self._errors():

@@ -1,7 +1,7 @@
 """JSON of files: one set of rules for data, models and settings.
 
-No key of an object comes twice; numbers are finite, and NaN is no number of JSON; texts
-hold no half of a surrogate pair; values are nested at most `MAX_DEPTH` deep.
+An object has no key twice; numbers are finite, and NaN is not allowed; texts hold no
+half of a surrogate pair; values are nested at most `MAX_DEPTH` deep.
 """
 
 import json
@@ -11,20 +11,20 @@ from typing import Any
 from roformer_keras.base.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.io.blob import Blob
 
-# Deeper values end Python's own functions, such as `repr`, by a RecursionError.
+# Deeper values cause a RecursionError in Python's own functions, such as `repr`.
 MAX_DEPTH = 100
-# Bytes of memory that JSON may take: in all, or for each byte of its text. Lists of
-# tokens with numbers of tags become 17 times their size.
+# Maximal memory of JSON: in bytes, or for each byte of its text. Lists of tokens with
+# numbers of tags take 17 times the size of their text.
 _EXEMPT, _MAX_RATIO = 2**26, 24
 
 
 def read_json(blob: Blob, kind: type = dict, strict: bool = True) -> Any:
-    """The object of a JSON file, or its list; the rest as `parse_json` has it."""
+    """The object or list of a JSON file, by the rules of `parse_json`."""
     return parse_json(blob.read_small(), blob.label, kind, strict)
 
 
 def json_bytes(content: Any) -> bytes:
-    """A JSON file for people to read: indented, with characters as they are."""
+    """A readable JSON file: indented, with unescaped characters."""
     return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
 
 
@@ -34,7 +34,7 @@ def check_unicode(
     error: type[RoFormerError] = ConfigurationError,
     text: str | None = None,
 ) -> None:
-    """Checks that JSON holds no lone surrogate, which no file can be written with."""
+    """Checks that JSON holds no lone surrogate, which no file can store."""
     if text is not None and "\\u" not in text:
         return
     try:
@@ -46,7 +46,7 @@ def check_unicode(
 
 
 def strict_json(text: str | bytes, strict: bool = True) -> Any:
-    """The value of a JSON text that keeps the rules of all JSON here."""
+    """The value of a JSON text that keeps the rules of this module."""
     decoded = _decoded(text)
     value = _STRICT.decode(decoded) if strict else json.loads(decoded)
     _check_depth(decoded, value)
@@ -54,7 +54,7 @@ def strict_json(text: str | bytes, strict: bool = True) -> Any:
 
 
 def _decoded(text):
-    # json itself lets half of a surrogate pair pass.
+    # The json module accepts half of a surrogate pair.
     return text if isinstance(text, str) else text.decode(json.detect_encoding(text))
 
 
@@ -62,7 +62,7 @@ def _unique_keys(pairs):
     content = dict(pairs)
     if len(content) < len(pairs):
         names: set[str] = set()
-        # Adds each, and ends at the one that is there already.
+        # It adds each key, and stops at the first key that is already there.
         twice = next(name for name, _ in pairs if name in names or names.add(name))
         raise ValueError(f"the key {twice!r:.60} is there twice")
     return content
@@ -79,30 +79,34 @@ def _finite(text):
     return number
 
 
-# Made once: json makes a decoder for each call with hooks.
+# One decoder for all calls: json makes a new one for each call with hooks.
 _STRICT = json.JSONDecoder(
     object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_float=_finite
 )
 
 
 def _check_depth(text, value):
-    # No value is deeper than it has brackets.
+    # The depth is at most the number of brackets.
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
     level, depth = [value], 0
-    while level := [part for part in level if isinstance(part, dict | list)]:
+    while level := [
+        container for container in level if isinstance(container, dict | list)
+    ]:
         depth += 1
         if depth > MAX_DEPTH:
             raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
         level = [
             child
-            for part in level
-            for child in (part.values() if isinstance(part, dict) else part)
+            for container in level
+            for child in (
+                container.values() if isinstance(container, dict) else container
+            )
         ]
 
 
 def _check_memory(text, label):
-    """Raises SourceError if JSON becomes far larger than its text, before parsing."""
+    """Raises SourceError, before parsing, if JSON would outgrow its text by far."""
     # An empty list is two characters; a dict begins with 200 bytes and some work.
     lists, dicts, others = map(text.count, "[{,")
     size = len(text) + 64 * (lists + others) + 256 * dicts

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from roformer_keras.io.protobuf import Malformed, read_message
 
 _LAYER = re.compile(r"layer_with_weights-\d+")
-# Children that are lists, or hold layers.
+# Attributes that are lists, or hold layers.
 _OTHERS = re.compile(r"\d+|layer(_with_weights)?-\d+|layers|\w*variables|keras_api")
-# Those of a model and its optimizer are some thousands.
+# A model and its optimizer have some thousands of objects.
 _MAX_NODES = 100_000
 
 
@@ -32,12 +32,12 @@ def parse_object_graph(data: bytes) -> dict[str, tuple[str, str]]:
                 keys[-1].append(fields[3][-1].decode())
                 names[keys[-1][-1]] = fields[2][-1].decode()
     paths = _paths_in_layers([_read_children(node, len(nodes)) for node in nodes])
-    by_key = {key: path for place, path in paths.items() for key in keys[place]}
+    by_key = {key: path for number, path in paths.items() for key in keys[number]}
     return {key: (name, by_key.get(key, "")) for key, name in names.items()}
 
 
 def _read_children(node: dict[int, list[bytes]], count: int) -> dict[str, int]:
-    """Name -> place of each child of a TrackableObject."""
+    """Name -> number of each child of a TrackableObject."""
     children = {}
     for child in node[1]:
         numbers, fields = read_message(child)
@@ -48,24 +48,24 @@ def _read_children(node: dict[int, list[bytes]], count: int) -> dict[str, int]:
 
 
 def _paths_in_layers(children: Sequence[dict[str, int]]) -> dict[int, str]:
-    """The names that lead from a layer to an object in it, by the object's place."""
+    """For each object in a layer, the names that lead to it from the layer."""
     layers = {
-        place
-        for found in children
-        for name, place in found.items()
+        number
+        for attributes in children
+        for name, number in attributes.items()
         if _LAYER.fullmatch(name)
     }
     paths: dict[int, str] = {}
-    # A layer has its variables itself, or a layer in it has them. Each is seen once, so
-    # that a hostile graph takes no longer than its file.
-    seen = set(layers)
+    # A layer holds its variables directly, or one layer further down. Each object is
+    # visited once, so that a hostile graph takes no longer than its file.
+    visited = set(layers)
     for layer in sorted(layers):
-        for name, place in children[layer].items():
-            if place in seen or _OTHERS.fullmatch(name):
+        for name, number in children[layer].items():
+            if number in visited or _OTHERS.fullmatch(name):
                 continue
-            seen.add(place)
-            paths.setdefault(place, name)
-            for last, end in children[place].items():
-                if not _OTHERS.fullmatch(last):
-                    paths.setdefault(end, f"{name}/{last}")
+            visited.add(number)
+            paths.setdefault(number, name)
+            for child_name, child in children[number].items():
+                if not _OTHERS.fullmatch(child_name):
+                    paths.setdefault(child, f"{name}/{child_name}")
     return paths

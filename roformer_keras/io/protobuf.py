@@ -4,14 +4,14 @@ from collections import defaultdict
 
 
 class Malformed(Exception):
-    """Bytes that break the format; the reader adds which file and which tensor."""
+    """Bytes that break the format; the reader adds the file and the tensor."""
 
 
 def read_message(data: bytes) -> tuple[dict[int, int], dict[int, list[bytes]]]:
     """A message's numbers and its strings or messages, by field number.
 
-    As in protobuf: a missing number is 0, the last of repeated numbers wins, and the
-    parts of a split message are concatenated, by the caller.
+    As in protobuf, a missing number is 0 and the last of repeated numbers wins. The
+    caller concatenates the parts of a split message.
     """
     numbers, parts = defaultdict(int), defaultdict(list)
     at = 0
@@ -34,7 +34,7 @@ def read_message(data: bytes) -> tuple[dict[int, int], dict[int, list[bytes]]]:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned 64-bit integer and where it ends."""
+    """An unsigned 64-bit integer, and its end."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):

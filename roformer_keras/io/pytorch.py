@@ -1,7 +1,7 @@
 """Reads files of `torch.save` without PyTorch: tensors by name, and nothing else.
 
-Such a file is a pickle, a program that can call any function. Here it can make dicts,
-lists, numbers, texts and tensors, and every other name is refused before it is looked
+Such a file is a pickle, a program that can call any function. This reader can make only
+dicts, lists, numbers, texts and tensors, and refuses every other name before looking it
 up. There are two formats: since PyTorch 1.6 a zip with the pickle and a member for each
 storage, before that one run of bytes with pickles and then the storages.
 """
@@ -24,7 +24,7 @@ from roformer_keras.io.tensor import Tensor, check_names, numpy_dtype
 
 # The first object of the older format.
 _MAGIC = 0x1950A86A20F9469CFC6C
-# Bytes of all pickles of a file; those of released models have less than 1 MB.
+# Maximal bytes of all pickles of a file; released models have less than 1 MB.
 _MAX_PICKLE = 16 * 2**20
 # Maximal number of arguments of a call; a tensor's call has seven.
 _MAX_ARGUMENTS = 8
@@ -59,7 +59,7 @@ _DAMAGE = (
 
 
 class _Storage(NamedTuple):
-    """Numbers that tensors are views of."""
+    """A run of numbers that tensors are views of."""
 
     key: str
     dtype: np.dtype
@@ -79,7 +79,7 @@ class _View(NamedTuple):
     strides: tuple[int, ...]
 
     def of(self, data: bytes) -> np.ndarray:
-        """Its value, from all bytes of its storage."""
+        """The tensor's value, from all bytes of its storage."""
         array = np.frombuffer(data, self.storage.dtype)
         steps = [step * array.itemsize for step in self.strides]
         view = np.ndarray(
@@ -89,7 +89,7 @@ class _View(NamedTuple):
 
 
 def open_pytorch(blob: Blob, stack: ExitStack) -> dict[str, Tensor]:
-    """The tensors of a file by name, not read yet."""
+    """The unread tensors of a file, by name."""
     is_zip = looks_like_zip(blob.read(0, HEAD_SIZE))
     views, read = (_open_zip if is_zip else _open_legacy)(blob, stack)
     check_names(views, blob.label)
@@ -232,7 +232,7 @@ def _wrong_size(blob, storage, size):
 
 
 class _Refused(Exception):
-    """A request of a pickle that is refused."""
+    """A refused request of a pickle."""
 
 
 def _unpickled(stream: io.BytesIO, label: str) -> Any:
@@ -245,7 +245,7 @@ def _unpickled(stream: io.BytesIO, label: str) -> Any:
             "from its publisher as safetensors"
         ) from None
     except _DAMAGE as error:
-        # The text of other errors may be that of an object of the file.
+        # Other errors may carry the text of an object in the file.
         reason = error.args[0] if error.args else ""
         reason = f": {reason[:120]}" if isinstance(reason, str) else ""
         raise CheckpointError(
@@ -257,12 +257,12 @@ def _unpickled(stream: io.BytesIO, label: str) -> Any:
 class _Unpickler(pickle._Unpickler):
     """Makes tensors, and calls nothing but the names of `find_class`.
 
-    It is Python's own in Python. That in C hashes keys unseen, and a few bytes make a
-    tuple whose hash never ends; and it makes room for any place in the memo.
+    It derives from Python's unpickler in Python. The one in C hashes keys unseen, and a
+    few bytes make a tuple whose hash never ends; it also allocates any size of memo.
     """
 
     dispatch: ClassVar[dict[int, Any]] = dict(pickle._Unpickler.dispatch)
-    # Sets hash what they hold.
+    # Sets hash their elements.
     for _opcode in (pickle.ADDITEMS, pickle.EMPTY_SET, pickle.FROZENSET):
         del dispatch[_opcode[0]]
 
@@ -281,8 +281,8 @@ class _Unpickler(pickle._Unpickler):
             raise ValueError("it names data by something else than a short tuple")
         kind, dtype, key, _, count, *others = pid
         is_storage = type(kind) is str and kind == "storage" and type(key) is str
-        known = type(dtype) is str and dtype in _STORAGES.values()
-        if not (is_storage and known) or any(other is not None for other in others):
+        is_known = type(dtype) is str and dtype in _STORAGES.values()
+        if not (is_storage and is_known) or any(other is not None for other in others):
             raise ValueError("it names a storage of no known type")
         return _Storage(_checked_key(key), numpy_dtype(dtype), _natural(count))
 
@@ -339,7 +339,7 @@ def _dict_of_pairs(pairs=()):
     return {_checked_key(key): value for key, value in pairs}
 
 
-# A state_dict is made empty, and one of Python 2 of a list of its tensors.
+# A state_dict is made empty; Python 2's is made of a list of its tensors.
 _MAX_PAIRS = 10_000
 
 
@@ -347,18 +347,18 @@ def _view(storage, offset, shape, strides, *_):
     if not isinstance(storage, _Storage):
         raise ValueError("a tensor must be a view of a storage")
     for numbers in (shape, strides):
-        # More axes are more than NumPy has.
+        # NumPy supports no more axes.
         if type(numbers) not in (tuple, list) or len(numbers) > 64:
             raise ValueError("a tensor must have at most 64 axes")
     shape, strides = (tuple(map(_natural, numbers)) for numbers in (shape, strides))
     if len(shape) != len(strides):
         raise ValueError(f"a tensor has {len(shape)} axes and {len(strides)} strides")
-    last = _natural(offset) + sum(
+    last_index = _natural(offset) + sum(
         (size - 1) * step for size, step in zip(shape, strides, strict=True)
     )
-    # More numbers than are stored would be one number again and again.
+    # Strides of 0 could repeat stored numbers without end.
     count = math.prod(shape)
-    if count and (last >= storage.numbers or count > storage.numbers):
+    if count and (last_index >= storage.numbers or count > storage.numbers):
         raise ValueError(
             f"a tensor of shape {shape} reaches beyond its storage of "
             f"{storage.numbers:,} numbers"

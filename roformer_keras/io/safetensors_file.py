@@ -11,14 +11,14 @@ from roformer_keras.io.blob import MAX_SMALL, Blob
 from roformer_keras.io.tensor import Tensor, check_names
 
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
-# NumPy has no numbers of 8 bits with a fraction, nor the newer small ones.
+# NumPy lacks 8-bit floats and the newer small types.
 _READABLE = (*_DTYPES, "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "BOOL")
 
 
 def open_safetensors(
     blob: Blob, stack: ExitStack
 ) -> tuple[dict[str, Tensor], Mapping[str, str]]:
-    """The tensors of a file by name, not read yet, and its metadata."""
+    """The unread tensors of a file by name, and its metadata."""
     from safetensors import SafetensorError, safe_open
 
     size = int.from_bytes(blob.read(0, 8), "little")

@@ -1,8 +1,8 @@
 """The files of a checkpoint, wherever they are; no tensor is read here.
 
-A source is whatever a user has: a released zip, an unpacked folder, a checkpoint
-prefix, a file of weights, a preset folder. `open_source` recognizes it by content,
-refuses what is unsafe, and returns runs of bytes by role.
+A source is a released zip, an unpacked folder, a checkpoint prefix, a file of weights
+or a preset folder. `open_source` recognizes it by content, refuses unsafe sources, and
+returns runs of bytes by role.
 """
 
 import difflib
@@ -32,17 +32,18 @@ _PRESET_PARTS = {
     "tokenizer": "tokenizer.json",
     "vocabulary": "assets/tokenizer/vocabulary.txt",
 }
-# The head of a task in the `assets` of a file of Keras.
+# The head of a task in the `assets` of a Keras file.
 TASK_WEIGHTS = "task.weights.h5"
 _KERAS_HEAD = {"head": f"assets/{TASK_WEIGHTS}"}
 PRESET_FILES = tuple(_PRESET_PARTS.values())
-# What `finetune` adds to a preset; no part of the model.
+# Files that `finetune` adds to a preset; they do not belong to the model.
 PRESET_BASELINES = "baselines.json"
 # Every file that a preset folder may hold.
 PRESET_PATHS = frozenset((*PRESET_FILES, PRESET_BASELINES))
-# What describes an exported model, in its folder.
+# Files that describe an exported model.
 EXPORT = "export.json"
-# A folder of Hugging Face: its parts, and its weights in the order of preference, whole
+# Files of a Hugging Face folder, and its weights in the order of preference, in one
+# file
 # or in shards that an index lists.
 HUGGINGFACE_PARTS = {
     "config": "config.json",
@@ -52,7 +53,7 @@ HUGGINGFACE_PARTS = {
     "special_tokens": "special_tokens_map.json",
     "added_tokens": "added_tokens.json",
 }
-# What sentence-transformers adds to it.
+# Files that sentence-transformers adds to it.
 SENTENCE_PARTS = {
     "modules": "modules.json",
     "sentence_config": "sentence_bert_config.json",
@@ -66,14 +67,14 @@ SENTENCE_PARTS = {
     "second_dense_pickle": "3_Dense/pytorch_model.bin",
 }
 _HUGGINGFACE_WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5")
-# Every file in such a folder of this package or of that library.
+# Every file that this package or sentence-transformers writes into such a folder.
 HUGGINGFACE_PATHS = frozenset(
     (
         *(HUGGINGFACE_PARTS | SENTENCE_PARTS).values(),
         *("model.safetensors", "README.md"),
     )
 )
-# Modules of that library without settings; their folders are empty, or hold a note.
+# Modules of sentence-transformers without settings; their folders are nearly empty.
 SENTENCE_FOLDERS = frozenset(("2_Normalize", "3_Normalize", "4_Normalize"))
 _ADAPTER = "adapter_config.json"
 _HUGGINGFACE_SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.\w+)")
@@ -115,9 +116,9 @@ def open_source(source: str | os.PathLike) -> Iterator[SourceFiles]:
 
 
 def list_files(source: str | os.PathLike) -> list[Path]:
-    """The files on disk that `open_source` would read: of a zip, the zip.
+    """The files on disk that `open_source` would read.
 
-    Of a folder that was exported they are all its files.
+    For a zip this is the zip, and for an export all files of its folder.
     """
     path = _as_path(source)
     with _readable(path):
@@ -130,7 +131,7 @@ def list_files(source: str | os.PathLike) -> list[Path]:
 def verify_archive(
     path: str | os.PathLike, progress: Callable[[int], object] | None = None
 ) -> None:
-    """Reads every member of a zip once: safe, whole, and holding one checkpoint."""
+    """Reads every member of a zip, which must be safe, whole and one checkpoint."""
     path = _as_path(path)
     with _readable(path), ExitStack() as stack:
         if path.stat().st_size == 0 or not is_zip(path):
@@ -143,12 +144,12 @@ def verify_archive(
                     progress(len(chunk))
 
 
-# === From a path to the one checkpoint it means ===
+# === From a path to its checkpoint ===
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A checkpoint found in a tree: role -> name inside the tree."""
+    """A checkpoint in a tree: role -> name inside the tree."""
 
     format: str
     name: str
@@ -189,7 +190,7 @@ def _open(path: Path, stack: ExitStack) -> SourceFiles:
 
 
 def _find(path: Path) -> tuple["_FolderTree", _Candidate]:
-    """The checkpoint in a folder, or a zip, whose members are not looked at."""
+    """The checkpoint in a folder, or a zip, whose members are not examined."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -210,7 +211,7 @@ def _find(path: Path) -> tuple["_FolderTree", _Candidate]:
 
 
 def _find_prefix(path: Path) -> tuple["_FolderTree", _Candidate]:
-    """`bert_model.ckpt`, which is no file itself: only its .index and .data are."""
+    """`bert_model.ckpt` itself is no file; its .index and .data are."""
     if not os.path.isdir(path.parent):
         raise _absent(path)
     tree = _FolderTree(path.parent)
@@ -288,7 +289,7 @@ def _candidates(tree, folder: str) -> list[_Candidate]:
 
 
 def _huggingface(tree, folder: str, wanted: str | None = None) -> _Candidate | None:
-    """The model of a Hugging Face folder, on request the one in a named file."""
+    """The model of a Hugging Face folder, or its model in a named file."""
     parts = _present(tree, folder, HUGGINGFACE_PARTS)
     if "config" not in parts:
         return None
@@ -314,7 +315,7 @@ def _huggingface(tree, folder: str, wanted: str | None = None) -> _Candidate | N
 
 def _preset(tree, folder: str) -> _Candidate:
     parts = _present(tree, folder, _PRESET_PARTS)
-    # A .keras file is a zip of the same three names; only a preset has more.
+    # A .keras file is a zip of the same three names; only a preset has more files.
     is_keras = set(parts) == set(_KERAS_PARTS)
     if is_keras:
         parts |= _present(tree, folder, _KERAS_HEAD)
@@ -324,7 +325,7 @@ def _preset(tree, folder: str) -> _Candidate:
 
 
 def _candidate(tree, folder: str, name: str) -> _Candidate | None:
-    """The checkpoint that one file is, or is the index of; None if it is neither."""
+    """The checkpoint in, or indexed by, one file, or None."""
     full = _join(folder, name)
     if name.endswith(".index"):
         prefix = name.removesuffix(".index")
@@ -339,7 +340,7 @@ def _candidate(tree, folder: str, name: str) -> _Candidate | None:
     parts = {**_present(tree, folder, _COMPANIONS), **parts}
     outer, _, inner = folder.rpartition("/")
     if inner == "variables" and tree.has(_join(outer, "saved_model.pb")):
-        # A SavedModel: what lies next to it is one folder up.
+        # The files next to a SavedModel are one folder up.
         parts = {**_present(tree, outer, _COMPANIONS), **parts}
     return _Candidate(kind, full, parts)
 
@@ -348,7 +349,7 @@ def _kind(tree, name: str) -> str | None:
     head, size = tree.head(name)
     if head.startswith(HDF5_MAGIC):
         return "hdf5"
-    # Safetensors: the length of a JSON header in 8 bytes, then that header.
+    # A safetensors file begins with the length of its JSON header in 8 bytes.
     header_size = int.from_bytes(head[:8], "little")
     if head[8:9] == b"{" and header_size <= size - 8:
         return "safetensors"
@@ -358,18 +359,20 @@ def _kind(tree, name: str) -> str | None:
 
 
 def _shards(tree, folder: str, prefix: str) -> dict[str, str]:
-    found: dict[int, dict[int, str]] = {}
+    shards_by_count: dict[int, dict[int, str]] = {}
     for name in tree.files(folder):
         match = _SHARD.fullmatch(name)
         if match and match["prefix"] == prefix:
-            shards = found.setdefault(int(match["count"]), {})
+            shards = shards_by_count.setdefault(int(match["count"]), {})
             shards[int(match["number"])] = name
-    # Shards of an earlier, differently split save may lie about: any whole set serves,
-    # and the index says which of them it means.
-    whole = [s for count, s in found.items() if set(s) == set(range(count))]
-    if not whole:
-        count = max(found, default=1)
-        missing = set(range(count)) - set(found.get(count, ()))
+    # An earlier save may have left shards of another count: use every complete set; the
+    # index states which of them it means.
+    complete = [
+        s for count, s in shards_by_count.items() if set(s) == set(range(count))
+    ]
+    if not complete:
+        count = max(shards_by_count, default=1)
+        missing = set(range(count)) - set(shards_by_count.get(count, ()))
         names = [f"{prefix}.data-{i:05}-of-{count:05}" for i in sorted(missing)]
         raise SourceError(
             f"{tree.label}: {_some(names)} is missing next to "
@@ -378,13 +381,13 @@ def _shards(tree, folder: str, prefix: str) -> dict[str, str]:
         )
     return {
         name.removeprefix(f"{prefix}."): _join(folder, name)
-        for shards in whole
+        for shards in complete
         for name in shards.values()
     }
 
 
 def _present(tree, folder: str, parts: Mapping[str, str]) -> dict[str, str]:
-    """The parts that a folder has, by role."""
+    """The roles whose files a folder has, with their names."""
     paths = {role: _join(folder, name) for role, name in parts.items()}
     return {role: path for role, path in paths.items() if tree.has(path)}
 
@@ -446,7 +449,7 @@ def _is_keras(path: Path) -> bool:
     return set(_KERAS_PARTS.values()) <= names
 
 
-# === What to say ===
+# === Messages ===
 
 
 def _some(names: list[str]) -> str:

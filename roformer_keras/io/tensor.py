@@ -1,4 +1,4 @@
-"""A tensor of a file that is read when it is asked for."""
+"""Tensors of a file that are read on request."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ import numpy as np
 from roformer_keras.base.errors import CheckpointError, refuse
 from roformer_keras.io.blob import MAX_NAME
 
-# The largest released checkpoint has 600, of which two thirds are the optimizer's.
+# The largest released checkpoint has 600, two thirds of which belong to the optimizer.
 MAX_TENSORS = 10_000
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of a source, not read yet."""
+    """An unread tensor of a source."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -28,7 +28,7 @@ class Tensor:
             f"{what} must be a float tensor to be a weight, got {value.dtype.name}",
             error=CheckpointError,
         )
-        # Models are float32, in which a larger number is infinite.
+        # Models are float32, in which larger numbers are infinite.
         with np.errstate(over="ignore"):
             is_finite = np.isfinite(value.astype("float32", copy=False)).all()
         refuse(
@@ -44,7 +44,7 @@ class Tensor:
         return Tensor(self.shape[::-1], self.dtype, lambda: self.read().T)
 
     def with_rows_of_first(self) -> "Tensor":
-        """All rows are the first one."""
+        """A tensor of the same shape whose rows all equal the first row."""
 
         def read():
             return np.repeat(self.read()[:1], self.shape[0], axis=0)
@@ -57,7 +57,7 @@ class Tensor:
 
 
 def check_names(names: Collection[str] | Collection[bytes], label: str) -> None:
-    """Checks the names of the tensors of a file, before anything is done with them."""
+    """Checks the names of a file's tensors before they are used."""
     longest = max(map(len, names), default=0)
     refuse(
         len(names) > MAX_TENSORS or longest > MAX_NAME,

@@ -45,13 +45,13 @@ _FOOTER_SIZE = 48
 _TRAILER_SIZE = 5
 _BLOCK_SIZE = 262144
 _RESTART_INTERVAL = 16
-# Prefix compression lets a small index spell out enormous keys. Those of any checkpoint
-# fit in this many bytes.
+# Prefix compression lets a small index spell out enormous keys. The keys of any
+# checkpoint fit in so many bytes.
 _MAX_KEY_BYTES = 2**26
 _MAX_RANK = 32
-# The object graph of a model with its optimizer takes less than a tenth of this.
+# The object graph of a model with its optimizer takes less than a tenth of it.
 _MAX_GRAPH = 2**21
-# Shape and place of a tensor take less than 500 bytes, and so do those of its slices.
+# A tensor's shape and offset take less than 500 bytes, and so do its slices'.
 _MAX_ENTRY = 2**16
 
 # tensorflow/core/framework/types.proto: every type that is a plain array of numbers.
@@ -126,7 +126,7 @@ class TensorBundleReader:
         return name in self._entries and self._entries[name].dtype is not None
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor; raises as `read` does for a name that is not one."""
+        """Shape of a tensor; raises as `read` does for other names."""
         return self._entry(name).shape
 
     def dtype(self, name: str) -> str:
@@ -136,10 +136,10 @@ class TensorBundleReader:
         return dtype
 
     def read(self, name: str) -> np.ndarray:
-        """One tensor, read-only.
+        """A read-only tensor.
 
         It is a view of a shard in memory, or a copy if the bytes there are not aligned
-        to the item size, for which few libraries are ready.
+        to the item size, which few libraries support.
         """
         entry = self._entry(name)
         if entry.num_slices:
@@ -162,8 +162,8 @@ class TensorBundleReader:
         """The variable name and the layer's attribute, by key of an object checkpoint.
 
         `tf.train.Checkpoint`, and `save_weights` of tf.keras, name tensors by the
-        attributes that lead to them, and a SavedModel some of them by a number; the
-        object graph in the same file holds the names of the variables, such as
+        attributes that lead to them; a SavedModel names some by a number. The object
+        graph in the same file holds the names of the variables, such as
         `"Transformer-0-FeedForward/dense/kernel"`, and the attributes.
         """
         if OBJECT_GRAPH not in self._entries:
@@ -185,7 +185,7 @@ class TensorBundleReader:
         text = data[at + 4 :]
         if len(text) != length:
             raise Malformed(f"it has {len(text)} bytes instead of {length}")
-        # The checksum covers the length as a plain integer, not as it is stored.
+        # The checksum covers the length as a plain integer, not as a varint.
         size = 4 if length < 2**32 else 8
         covered = length.to_bytes(size, "little") + data[at:]
         if _masked_crc32c(covered) != entry.checksum:
@@ -246,7 +246,7 @@ def write_tensor_bundle(
 def write_shard(shard: IO[bytes], tensors: Iterable[tuple[str, np.ndarray]]) -> bytes:
     """Writes the only data file of a bundle, and returns the content of its index.
 
-    Tensors are written as they come, and only one is held at a time.
+    Tensors are written one by one, and only one is held at a time.
     """
     table = {b"": _number_field(1, 1) + _bytes_field(3, _number_field(1, 1))}
     offset = 0
@@ -280,7 +280,7 @@ def write_shard(shard: IO[bytes], tensors: Iterable[tuple[str, np.ndarray]]) -> 
 
 
 def _masked_crc32c(data) -> int:
-    """CRC-32C, masked as in LevelDB, because CRCs of data that holds CRCs are weak."""
+    """CRC-32C, masked as in LevelDB, because CRCs of data that hold CRCs are weak."""
     crc = google_crc32c.value(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -310,7 +310,7 @@ def _table_entries(index: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _read_handle(data: bytes, at: int) -> tuple[int, int, int]:
-    """A BlockHandle: offset and size; then where it ends itself."""
+    """A BlockHandle's offset and size, and its own end."""
     offset, at = read_varint(data, at)
     size, at = read_varint(data, at)
     return offset, size, at
@@ -380,7 +380,7 @@ def _encode_table(entries: Sequence[tuple[bytes, bytes]]) -> bytes:
 
 
 class _BlockBuilder:
-    """Prefix-compresses entries, but every `restart_interval`-th key is in full."""
+    """Prefix-compresses entries, but writes every `restart_interval`-th key in full."""
 
     def __init__(self, restart_interval: int):
         self._interval = restart_interval

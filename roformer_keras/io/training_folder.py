@@ -21,9 +21,9 @@ SETTINGS, STATE, LOG, PRESET = "settings.json", "state.safetensors", "log.csv", 
 
 def training_folder(folder: str | os.PathLike) -> Path:
     """The folder of a training, from its own path or that of the preset in it."""
-    whole = Path(os.path.abspath(folder))
-    is_preset = whole.name == PRESET and (whole.parent / SETTINGS).is_file()
-    return whole.parent if is_preset else Path(folder)
+    path = Path(os.path.abspath(folder))
+    is_preset = path.name == PRESET and (path.parent / SETTINGS).is_file()
+    return path.parent if is_preset else Path(folder)
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def is_new_run(
 ) -> bool:
     """True if a training starts in a folder; False if it resumes the one there."""
     check_folder(folder)
-    # Hidden ones are the lock, and what a kill leaves of `replacing`.
+    # Hidden files are the lock and the remains of a killed `replacing`.
     names = {path.name for path in folder.glob("[!.]*")}
     if names and SETTINGS not in names:
         raise OutputError(
@@ -46,7 +46,7 @@ def is_new_run(
         )
     return journal.is_new_run(
         *(journal.read_record(folder / SETTINGS), metadata, folder),
-        # Nothing is lost with a training that has saved nothing yet.
+        # Replacing a training without a saved state loses nothing.
         has_data=not names.isdisjoint((STATE, PRESET)),
         overwrite=overwrite,
         free=free,
@@ -55,7 +55,7 @@ def is_new_run(
 
 def reset_run(folder: Path, metadata: Mapping, leftovers: Sequence[str] = ()) -> None:
     """Deletes an earlier training, and `leftovers`, and writes the new settings."""
-    # The state first: after a kill, no old state may look like one of the new training.
+    # Delete the state first: after a kill, no old state may look like a new one.
     for name in (STATE, LOG, PRESET, *leftovers):
         path = folder / name
         if path.is_dir():

@@ -1,4 +1,4 @@
-"""Files of vectors, of which some rows are written at a time."""
+"""Files of vectors that are written some rows at a time."""
 
 import io
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def npy_bytes(vectors: np.ndarray, count: int, is_first: bool) -> bytes:
 
 
 def arrow_bytes(texts: Sequence[str], vectors: np.ndarray, is_first: bool) -> bytes:
-    """The next rows of a stream of Arrow, with the columns `text` and `vector`."""
+    """The next rows of an Arrow stream, with the columns `text` and `vector`."""
     arrow = import_extra("pyarrow", "Parquet files")
     values = arrow.array(np.ascontiguousarray(vectors, "float32").ravel())
     starts = np.arange(len(vectors) + 1, dtype="int32") * vectors.shape[1]
@@ -32,7 +32,7 @@ def arrow_bytes(texts: Sequence[str], vectors: np.ndarray, is_first: bool) -> by
 
 
 def write_parquet(stream: Path, target: Path) -> None:
-    """Writes the rows of a stream of Arrow as Parquet, a batch at a time."""
+    """Writes the rows of an Arrow stream as Parquet, a batch at a time."""
     arrow = import_extra("pyarrow", "Parquet files")
     parquet = import_extra("pyarrow.parquet", "Parquet files")
     with (

@@ -1,4 +1,4 @@
-"""`vocab.txt`: one token a line, its id the number of the line; and its level."""
+"""`vocab.txt`: one token a line, with the line number as its id."""
 
 import io
 import re
@@ -21,7 +21,7 @@ _CJK_WORD = re.compile(f"[{CJK_BLOCKS}]{{2}}")
 def read_vocabulary(data: bytes, label: str) -> list[str]:
     """Tokens by id, the first field of each line, as bert4keras reads them.
 
-    A byte-order mark is no part of the first token.
+    A byte-order mark does not belong to the first token.
     """
     # A list of tokens takes 30 times the memory of the bytes.
     _check_count(max(data.count(b"\n"), data.count(b"\r")), label)
@@ -42,7 +42,7 @@ def read_vocabulary(data: bytes, label: str) -> list[str]:
 
 
 def token_of_line(line: str) -> str:
-    """The token of a line; `""` for one of nothing but spaces."""
+    """The token of a line, or `""` if it has only spaces."""
     return next(iter(line.split(None, 1)), "")
 
 
@@ -66,7 +66,7 @@ def _check_count(count, label):
 
 
 def write_vocabulary(tokens) -> bytes:
-    """The content of a `vocab.txt` from which the same tokens are read."""
+    """The content of a `vocab.txt` that gives the same tokens when read."""
     text = "".join(f"{token}\n" for token in tokens)
     return text.encode("utf-8-sig" if text.startswith("\ufeff") else "utf-8")
 
@@ -74,7 +74,7 @@ def write_vocabulary(tokens) -> bytes:
 def check_tokens(tokens: Sequence[str], label: str = "a vocabulary") -> None:
     """Raises VocabularyError unless tokens make a vocabulary that can be written.
 
-    They are short texts without spaces, which differ, and the special ones are there.
+    Tokens must be short, different texts without spaces, with the special tokens.
     """
     _check_count(len(tokens), label)
     for index, token in enumerate(tokens):
