@@ -1,4 +1,4 @@
-"""Characters of a text: normal forms, blocks, and which of them stand alone."""
+"""Characters of a text: normal forms, blocks, and characters that stand alone."""
 
 import itertools
 import re
@@ -8,25 +8,25 @@ import unicodedata
 from roformer_keras.io.vocabulary import CJK_BLOCKS
 
 CJK_CHARACTER = re.compile(f"[{CJK_BLOCKS}]")
-# The most frequent punctuation.
+# Frequent punctuation.
 _MARKS = "!-/:-@\\[-`{-~\u2010-\u2027\u3001-\u3003\u3008-\u3011，．：；？！（）"
-# A text that is its own normal form and of which every character stands alone.
+# A text in normal form whose characters all stand alone.
 PLAIN = re.compile(f"[\u3400-\u4dbf\u4e00-\u9fff{_MARKS}]*")
-# In a normalised text: a run of characters that stand alone, or what else there is
-# between spaces.
+# In a normalised text: a run of characters that stand alone, or a run of other
+# characters between spaces.
 ALONE = re.compile(f"[{CJK_BLOCKS}{_MARKS}]+")
 RUNS = re.compile(f"([{CJK_BLOCKS}{_MARKS}]+)|([^{CJK_BLOCKS}{_MARKS} \\t\\n\\r]+)")
-# Everything but the most frequent blocks that hold no combining mark.
+# All characters but the most frequent blocks without combining marks.
 _MAYBE_MARKS = re.compile(
     "[^\\u0000-\\u02ff\u2000-\u206f\u3000-\u3029\u4e00-\u9fff\uff00-\uffef]+"
 )
 
 
 class _Spacing(dict):
-    """A table for `str.translate`, filled as characters are met.
+    """A table for `str.translate` that grows as it meets characters.
 
     Standalone characters get spaces around them, every kind of space becomes " ",
-    control characters go.
+    and control characters are deleted.
     """
 
     def __missing__(self, code):
@@ -49,11 +49,13 @@ SPACING = _Spacing()
 
 def lower_in_place(text: str) -> str:
     """The text in lower case, of the same length."""
-    return "".join(low if len(low := one.lower()) == 1 else one for one in text)
+    return "".join(
+        low if len(low := letter.lower()) == 1 else letter for letter in text
+    )
 
 
 def normalise(text):
-    """Lower case, decomposed (NFD), without combining marks."""
+    """Lowercases and decomposes (NFD) a text, and drops combining marks."""
     text = unicodedata.normalize("NFD", text.lower())
     return _MAYBE_MARKS.sub(_drop_marks, text)
 
@@ -63,9 +65,9 @@ def _drop_marks(match):
 
 
 def normalise_with_origins(text):
-    """`normalise(text)`, and for each of its characters the span it comes from."""
-    # Only one by one do characters keep their places; lower() alone looks at its
-    # context, and only to choose between two forms of sigma.
+    """`normalise(text)`, and the original span of each of its characters."""
+    # Only character by character do spans stay known. On a whole text, lower() also
+    # looks at the context, but only to choose between two forms of sigma.
     owners = [index for index, char in enumerate(text) for _ in char.lower()]
     pieces = [
         (piece, owner, owner + 1)
@@ -78,7 +80,7 @@ def normalise_with_origins(text):
     ):
         run = list(run)
         if are_marks:
-            # NFD orders the marks on a character, so that their spans may cross.
+            # NFD reorders the marks on a character, so their spans may cross.
             start, end = run[0][1], run[-1][2]
             marks = sorted((mark for mark, _, _ in run), key=unicodedata.combining)
             run = [(mark, start, end) for mark in marks]
@@ -89,7 +91,7 @@ def normalise_with_origins(text):
 
 
 def is_punctuation(character):
-    """Unicode punctuation and every ASCII symbol, `$+<=>^|~` and the backtick too."""
+    """True for Unicode punctuation and every ASCII symbol, such as `$`, `~` and `^`."""
     return character in string.punctuation or unicodedata.category(
         character
     ).startswith("P")

@@ -1,4 +1,4 @@
-"""From records to items: the token ids that become a row of a batch, or a pair."""
+"""From records to items: the token ids of a row of a batch, or of a pair."""
 
 import itertools
 import math
@@ -13,8 +13,8 @@ from roformer_keras.io.journal import digest
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.words import default_segmenter
 
-# Where a text is cut, the best places first: after the end of a sentence, with the
-# quotation marks that close there, and after a clause or a word.
+# Where a text is cut, in order of preference: after a sentence, with the quotation
+# marks that close there, and after a clause or a word.
 _CUTS = (
     re.compile("[^\n。！？!?]*[\n。！？!?]+[”’」』）】》〉\"')]*|[^\n。！？!?]+"),
     re.compile("[^；;，,\\s]*[；;，,\\s]+|[^；;，,\\s]+"),
@@ -32,18 +32,18 @@ class Item(NamedTuple):
 def split_sentences(text: str, longest: int) -> list[str]:
     """Cuts a text into pieces of at most `longest` characters, at ends of sentences.
 
-    It is cut after line feeds and 。！？!? (and quotation marks that close there), then
-    a sentence that is too long after ；;，, and spaces, then a clause that is too long
-    anywhere. Neighbours are joined again, from the left, while they fit. Pieces have
+    It cuts after line feeds and 。！？!? (with closing quotation marks). A sentence
+    that is still too long is cut after ；;，, and spaces, a clause that is too long
+    anywhere. Neighbours that fit together are joined again, from the left. Pieces have
     no spaces around them, and none is blank.
     """
     pieces, current = [], ""
-    for part in _cut(text, longest, _CUTS):
-        if len(current) + len(part) > longest:
+    for piece in _cut(text, longest, _CUTS):
+        if len(current) + len(piece) > longest:
             pieces.append(current)
-            current = part
+            current = piece
         else:
-            current += part
+            current += piece
     pieces.append(current)
     return [stripped for piece in pieces if (stripped := piece.strip())]
 
@@ -52,8 +52,8 @@ def _cut(text, longest, patterns):
     if len(text) <= longest:
         yield text
     elif patterns:
-        for part in patterns[0].findall(text):
-            yield from _cut(part, longest, patterns[1:])
+        for piece in patterns[0].findall(text):
+            yield from _cut(piece, longest, patterns[1:])
     else:
         for start in range(0, len(text), longest):
             yield text[start : start + longest]
@@ -64,7 +64,7 @@ class _Encoder:
 
     def __init__(self, tokenizer: RoFormerTokenizer, length: int | None, **options):
         if length is not None:
-            # For [CLS], a token and [SEP].
+            # An item needs room for [CLS], a token and [SEP].
             check_integer("length", length, minimum=3)
         self.tokenizer = tokenizer
         self.max_id = tokenizer.vocabulary_size - 1
@@ -72,7 +72,7 @@ class _Encoder:
         self._options: dict = {"length": length, **options}
 
     def identity(self) -> dict:
-        """JSON values that are equal if and only if encoders give equal items."""
+        """JSON values that are equal if and only if encoders return equal items."""
         return {
             "encoder": type(self).__name__,
             **self._options,
@@ -80,7 +80,7 @@ class _Encoder:
         }
 
     def _encode(self, text):
-        """The ids of a text, and where its words start, or None."""
+        """The ids of a text, and the starts of its words or None."""
         ids = np.array(self.tokenizer.encode(text)[0][1:-1], "int32")
         is_wanted = self._options["whole_word"]
         return ids, self._word_starts(text, len(ids)) if is_wanted else None
@@ -91,14 +91,14 @@ class _Encoder:
         words = list(map(len, default_segmenter().cut(text)))
         tokens = self.tokenizer.tokenize(text)[1:-1]
         if tokens == list("".join(text.split())):
-            # Each character but a space is a token; the general way is slower.
+            # Without spaces, each character is a token: no search is needed.
             starts = np.zeros(len(text), bool)
             starts[list(itertools.accumulate(words[:-1], initial=0))] = True
             if length < len(text):
                 starts = starts[[not character.isspace() for character in text]]
             return starts
         spans = self.tokenizer.offsets(text)[1:-1]
-        # The word of each character, then of each token.
+        # The number of the word of each character, then of each token.
         words = np.repeat(np.arange(len(words)), words)
         words = words[[start for start, _ in spans]]
         starts = np.ones(length, bool)
@@ -112,7 +112,7 @@ def _digest(tokenizer):
 
 
 class DocumentEncoder(_Encoder):
-    """Makes items of whole sentences from documents, the fields of a record."""
+    """Splits documents, the fields of a record, into items of whole sentences."""
 
     def __init__(
         self, tokenizer: RoFormerTokenizer, length: int | None, whole_word: bool = False
@@ -125,18 +125,18 @@ class DocumentEncoder(_Encoder):
             pieces = [document] if limit is None else split_sentences(document, limit)
             for piece in pieces:
                 ids, starts = self._encode(piece)
-                # A character may be several tokens, such as a Hangul syllable.
+                # A character may become several tokens, such as a Hangul syllable.
                 step = limit or max(1, len(ids))
                 for start in range(0, len(ids), step):
-                    part = slice(start, start + step)
+                    span = slice(start, start + step)
                     items.append(
-                        Item((ids[part],), None if starts is None else (starts[part],))
+                        Item((ids[span],), None if starts is None else (starts[span],))
                     )
         return items
 
 
 class PairEncoder(_Encoder):
-    """Makes an item of a record of two texts, or of two texts and a label."""
+    """Makes an item from a record of two texts, or of two texts and a label."""
 
     def __init__(
         self,

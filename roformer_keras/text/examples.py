@@ -1,9 +1,9 @@
-"""Items of a corpus, tokenized once, in an order that follows from seed and epoch.
+"""Items of a corpus, tokenized once, in an order set by seed and epoch.
 
-The items are in a folder of memory-mapped files: the ids of all texts, one after the
-other, where each text ends, where words start, and labels. Position `n` of a training
-is item `n % len` of the permutation of epoch `n // len`, so a training is resumed by
-its number of batches alone.
+The items are in a folder of memory-mapped files: the concatenated ids of all texts, the
+end of each text, starts of words, and labels. Position `n` of a training is item
+`n % len` of the permutation of epoch `n // len`, so the number of batches suffices to
+resume a training.
 """
 
 import functools
@@ -28,7 +28,7 @@ _IDS, _STARTS, _ENDS, _LABELS = "ids.bin", "starts.bin", "ends.npy", "labels.npy
 def tokenize_corpus(
     folder: Path, identity, records: Iterable[tuple], encode: Any
 ) -> "TokenizedCorpus":
-    """The items of some records, from the folder if it holds them already."""
+    """The items of some records, read from the folder if it already holds them."""
     identity = json.loads(json.dumps([identity, encode.identity()]))
     try:
         record = json.loads((folder / _RECORD).read_bytes())
@@ -46,16 +46,16 @@ def tokenize_corpus(
 
 
 def _write(folder, items, dtype):
-    """Writes the arrays of some items; returns how many texts an item has."""
+    """Writes the arrays of some items; returns the number of texts in an item."""
     lengths, labels, texts = array("q"), array("d"), 0
     with open(folder / _IDS, "wb") as ids, open(folder / _STARTS, "wb") as starts:
         for item in items:
             texts = len(item.ids)
-            for part in item.ids:
-                lengths.append(len(part))
-                ids.write(part.astype(dtype).tobytes())
-            for part in item.starts or ():
-                starts.write(part.tobytes())
+            for text_ids in item.ids:
+                lengths.append(len(text_ids))
+                ids.write(text_ids.astype(dtype).tobytes())
+            for text_ids in item.starts or ():
+                starts.write(text_ids.tobytes())
             if item.label is not None:
                 labels.append(item.label)
     refuse(
@@ -69,7 +69,7 @@ def _write(folder, items, dtype):
 
 
 class TokenizedCorpus:
-    """The items that `tokenize_corpus` has written, which are read when used."""
+    """The items that `tokenize_corpus` wrote, read on use."""
 
     def __init__(self, folder: Path):
         record = json.loads((folder / _RECORD).read_bytes())
@@ -97,20 +97,20 @@ class TokenizedCorpus:
         label = None if self._labels is None else float(self._labels[number])
         starts = self.starts
         return Item(
-            tuple(self.ids[part].astype("int32") for part in slices),
+            tuple(self.ids[piece].astype("int32") for piece in slices),
             None if starts is None else tuple(np.array(starts[s]) for s in slices),
             label,
         )
 
-    def document(self, number: int, part: slice) -> tuple:
-        """A part of an item of one text: its ids, and where its words start."""
+    def document(self, number: int, piece: slice) -> tuple:
+        """A slice of an item of one text: its ids, and the starts of its words."""
         first = self.ends[number] - self.lengths[number]
-        part = slice(first + part.start, first + part.stop)
-        return self.ids[part], None if self.starts is None else self.starts[part]
+        piece = slice(first + piece.start, first + piece.stop)
+        return self.ids[piece], None if self.starts is None else self.starts[piece]
 
 
 class ItemList(list):
-    """Items in memory, which `EpochItems` takes in place of a tokenized corpus."""
+    """Items in memory, which `EpochItems` accepts instead of a tokenized corpus."""
 
     @property
     def lengths(self) -> np.ndarray:
@@ -120,8 +120,7 @@ class ItemList(list):
 class EpochItems:
     """The items of a tokenized corpus, epoch after epoch, without end.
 
-    In every epoch each item comes once, in an order that follows from the seed and the
-    number of the epoch.
+    Each epoch has every item once, in an order set by the seed and the epoch's number.
     """
 
     def __init__(
@@ -138,17 +137,17 @@ class EpochItems:
         self._packed, self._separator = packed, separator
         self._size = len(corpus)
         if packed:
-            # All that there is, if that fills no item.
+            # A corpus too small to fill an item is one short item.
             self._size = max(1, (len(corpus.ids) + len(corpus)) // packed)
-        # A batch may have the end of one epoch and the start of the next.
+        # A batch may hold the end of one epoch and the start of the next.
         self._order = functools.lru_cache(2)(self._draw_order)
 
     def __len__(self):
-        """Items of an epoch."""
+        """The number of items in an epoch."""
         return self._size
 
     def batch(self, number: int, size: int) -> list[Item]:
-        """The items of a batch; all batches together are the items without end."""
+        """The items of a batch of the endless sequence."""
         if self._whole_epochs:
             epoch, batch_number = divmod(number, math.ceil(self._size / size))
             item_numbers = range(
@@ -158,30 +157,30 @@ class EpochItems:
         numbers = range(number * size, (number + 1) * size)
         return [self._item(*divmod(number, self._size)) for number in numbers]
 
-    def _item(self, epoch, place):
+    def _item(self, epoch, position):
         if self._packed:
-            return self._row(*self._order(epoch), place)
-        return self._corpus[self._order(epoch)[0][place]]
+            return self._row(*self._order(epoch), position)
+        return self._corpus[self._order(epoch)[0][position]]
 
     def _draw_order(self, epoch):
-        """The items of an epoch; and if packed, where each ends."""
+        """The order of an epoch's items, and the ends of documents if packed."""
         order = np.arange(len(self._corpus))
         if self._seed is not None:
             np.random.default_rng([*self._seed, epoch]).shuffle(order)
         ends = np.cumsum(self._corpus.lengths[order] + 1) if self._packed else None
         return order, ends
 
-    def _row(self, order, ends, place):
-        """Tokens `place * packed` to `(place + 1) * packed` of the joined documents."""
-        start = place * self._packed
+    def _row(self, order, ends, position):
+        """Tokens `position * packed` to `(position + 1) * packed` of the documents."""
+        start = position * self._packed
         stop = min(start + self._packed, ends[-1])
-        first, last = np.searchsorted(ends, [start, stop - 1], "right")
+        first_row, last_row = np.searchsorted(ends, [start, stop - 1], "right")
         ids, starts = [], []
-        for n in range(first, last + 1):
+        for n in range(first_row, last_row + 1):
             length = self._corpus.lengths[order[n]]
             before = ends[n] - length - 1
-            part = slice(max(start - before, 0), min(stop - before, length))
-            own_ids, own_starts = self._corpus.document(order[n], part)
+            piece = slice(max(start - before, 0), min(stop - before, length))
+            own_ids, own_starts = self._corpus.document(order[n], piece)
             ids.append(own_ids)
             starts.append(own_starts)
             if stop >= ends[n]:

@@ -1,4 +1,4 @@
-"""Readable text of tokens."""
+"""Readable text from tokens."""
 
 import itertools
 import re
@@ -6,7 +6,7 @@ import re
 from roformer_keras.text.characters import CJK_CHARACTER, is_punctuation
 
 _SPECIAL = re.compile(r"\[.*\]")
-# These join what bert4keras joins.
+# bert4keras removes the spaces at these matches too.
 _CLITIC = re.compile("' (re|m|s|t|ve|d|ll) ")
 _GLUED_MARK = re.compile(
     "([\u00b7\u2013\u2014\u2018\u2019\u201b-\u201f\u2026\u2027\u3000-\u3003"
@@ -17,7 +17,7 @@ _DECIMAL = re.compile(r"(\d\.) (\d)")
 
 
 def join_tokens(tokens):
-    """The text of tokens, without the special ones and with bert4keras's spaces."""
+    """The text of tokens, without special tokens and with bert4keras's spaces."""
     text = ""
     for token in itertools.filterfalse(_SPECIAL.fullmatch, tokens):
         if token.startswith("##"):

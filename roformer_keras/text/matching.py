@@ -1,4 +1,4 @@
-"""Checks that a model, a tokenizer and ids belong together."""
+"""Checks that a model fits a tokenizer and ids."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from roformer_keras.base.errors import ConfigurationError
 
 
 def check_vocabulary(model, tokenizer):
-    """Raises ConfigurationError unless the two are of one vocabulary."""
+    """Raises ConfigurationError unless model and tokenizer have the same vocabulary."""
     if model.config.vocabulary_size != tokenizer.vocabulary_size:
         raise ConfigurationError(
             f"model and tokenizer must be of one vocabulary; the model has "
@@ -17,13 +17,13 @@ def check_vocabulary(model, tokenizer):
 
 
 def check_match(model, tokenizer):
-    """Raises ConfigurationError unless ids of texts are all that the model takes."""
+    """Raises ConfigurationError unless the ids of texts suffice for the model."""
     check_vocabulary(model, tokenizer)
     check_inputs(model)
 
 
 def check_inputs(model):
-    """Raises ConfigurationError if a model takes more than the ids of texts."""
+    """Raises ConfigurationError if a model needs more inputs than ids of texts."""
     others = sorted(set(model.input) - {"token_ids", "segment_ids"})
     if others:
         raise ConfigurationError(
@@ -32,7 +32,7 @@ def check_inputs(model):
 
 
 def check_ids(inputs: dict, config: RoFormerConfig) -> None:
-    """Raises ConfigurationError unless NumPy arrays hold ids that a model has."""
+    """Raises ConfigurationError unless arrays hold ids of the model's vocabulary."""
     segments = config.num_segments
     if config.shared_segment_embeddings:
         segments = config.vocabulary_size

@@ -13,13 +13,13 @@ from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.base.progress import progress_bar
 from roformer_keras.base.types import Verbose
 
-# Rows times width of a batch. Larger batches were not faster on the measured CPUs and
-# need more padding.
+# Maximal rows times width of a batch. Larger batches were not faster on the measured
+# CPUs and need more padding.
 TOKENS_PER_BATCH = 4096
-# Texts that are sorted by length together: enough for little padding, and few enough
-# that the first answers of a stream come soon.
+# Number of texts that are sorted by length together: enough for little padding, and few
+# enough that a stream's first answers come soon.
 WINDOW = 2048
-# The step of the widths of batches, where each width takes seconds to compile.
+# Widths of batches are multiples of it where compiling a width takes seconds.
 _WIDTH_STEP = 32
 
 
@@ -32,7 +32,7 @@ def draw_held_out(count: int, share: float, seed: int) -> np.ndarray:
 
 
 def draw_validation(count: int, share: float, seed: int) -> np.ndarray:
-    """`draw_held_out` for `validation_split`."""
+    """`draw_held_out` for the argument `validation_split`."""
     check_number("validation_split", share, minimum=0, below=1)
     check_integer("seed", seed, minimum=0)
     held_out = draw_held_out(count, share, seed)
@@ -44,7 +44,7 @@ def draw_validation(count: int, share: float, seed: int) -> np.ndarray:
 
 
 def as_weights(weights: Any, count: int) -> np.ndarray:
-    """The weights of so many rows: float32 `(count,)`."""
+    """One weight for each row: float32 `(count,)`."""
     try:
         array = np.asarray(weights, "float32")
     except (TypeError, ValueError):
@@ -61,24 +61,24 @@ def as_weights(weights: Any, count: int) -> np.ndarray:
 
 
 def padded_width(length: int) -> int:
-    """Columns of a batch whose longest row has so many tokens.
+    """Columns of a batch whose longest row has `length` tokens.
 
-    A graph of TensorFlow takes any width. The other backends compile each one anew,
-    so there must be few.
+    A TensorFlow graph takes any width. Other backends compile each width, so there must
+    be few.
     """
     step = 1 if keras.backend.backend() == "tensorflow" else _WIDTH_STEP
     return -(-length // step) * step
 
 
 def padded_count(count: int) -> int:
-    """Choices of a batch whose question with most has so many; as in `padded_width`."""
+    """Choices of a batch whose questions have at most `count`; see `padded_width`."""
     if keras.backend.backend() == "tensorflow":
         return int(count)
     return 1 << (int(count) - 1).bit_length()
 
 
 def padded(rows: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
-    """Rows of ids of one segment each, as a backbone takes them."""
+    """Rows of ids of one segment, as inputs of a backbone."""
     token_ids = pad(rows, padded_width(max(1, *map(len, rows))))
     return {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
 
@@ -100,7 +100,7 @@ def by_length(
     batch_size: int | None = None,
     group_size: int | np.ndarray = 1,
 ) -> Iterator[np.ndarray]:
-    """The row numbers of batches of similar length, the longest first."""
+    """The row numbers of batches of similar length, the longest batch first."""
     sizes = np.asarray(lengths)
     order, start = np.argsort(-sizes, kind="stable"), 0
     groups = np.broadcast_to(group_size, len(order))[order]
@@ -108,7 +108,7 @@ def by_length(
         width = padded_width(max(1, int(sizes[order[start]])))
         size = max(1, batch_tokens // width)
         size = min(size, batch_size or size)
-        # Tokens of a batch of the next row, of the next two, and so on.
+        # Numbers of tokens in a batch of the next row, of the next two rows, and so on.
         largest = np.maximum.accumulate(groups[start : start + size])
         tokens = np.arange(1, len(largest) + 1) * largest * width
         size = int(np.searchsorted(tokens, batch_tokens, side="right"))
@@ -118,10 +118,10 @@ def by_length(
 
 
 def windows(items: Iterable, prepare: Callable, size: int = WINDOW) -> Iterator:
-    """Results of `prepare` for each `size` items, in their order.
+    """Yields `prepare` of each `size` items, in their order.
 
     While the caller works on one window, a thread prepares the next one. Fewer than
-    `size` items in all are prepared in the caller's thread, and all are read in it.
+    `size` items in all are prepared in the caller's thread, which also reads all items.
     """
     items, waiting = iter(items), None
     with ThreadPoolExecutor(max_workers=1) as pool:
@@ -149,7 +149,7 @@ def map_rows(
 ) -> Any:
     """Results of functions of texts, in batches of rows of similar length.
 
-    While the rows of some texts are computed, the next texts are tokenized.
+    While one window of texts is computed, the next one is tokenized.
     """
 
     check_integer("batch_tokens", batch_tokens, minimum=1)
@@ -173,18 +173,18 @@ def map_rows(
                 yield collect(results_by_row, rows)
 
     if isinstance(texts, Iterator):
-        return (one for results in each_window() for one in results)
+        return (result for results in each_window() for result in results)
     all_results = list(each_window())
     if all_results and isinstance(all_results[0], np.ndarray):
         return np.concatenate(all_results)
-    return [one for results in all_results for one in results]
+    return [result for results in all_results for result in results]
 
 
 # === Tokenized texts ===
 
 
 class Rows:
-    """Tokenized texts in one piece of memory."""
+    """Tokenized texts in one block of memory."""
 
     group_size = 1
 
@@ -198,7 +198,7 @@ class Rows:
         self.owners = np.arange(len(rows))
 
     def _keep(self, rows, firsts):
-        """Takes arrays of ids, and how many of each are of the first text."""
+        """Stores arrays of ids, and how many of each are of the first text."""
         self.lengths = np.array(list(map(len, rows)), "int64")
         self._ends = np.cumsum(self.lengths)
         self._firsts = np.array(firsts, "int64")
@@ -213,7 +213,7 @@ class Rows:
         return self._token_ids[end - self.lengths[number] : end]
 
     def batch(self, numbers: Sequence[int] | np.ndarray) -> dict:
-        """Some rows as a backbone takes them."""
+        """Some rows as inputs of a backbone."""
         lengths = self.lengths[numbers]
         width = padded_width(int(lengths.max()))
         token_ids = pad([self.ids(number) for number in numbers], width)

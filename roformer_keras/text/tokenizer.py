@@ -62,7 +62,7 @@ from roformer_keras.text.truncation import begin, join, join_rows
 from roformer_keras.text.words import default_segmenter
 
 _MASK_TOKEN = re.compile(r"(\[MASK\])")
-# bert4keras leaves longer words whole, with the UNK id.
+# bert4keras gives longer words whole the UNK id.
 _LONGEST_WORD = 200
 _CACHED_RUNS, _LONGEST_CACHED_RUN = 1 << 16, 64
 
@@ -281,7 +281,7 @@ class RoFormerTokenizer:
         Args:
             text: str.
             keep_mask: bool. Whether each literal `[MASK]` in the text is the mask
-                token, for filling masks; the parts in between are tokenized apart.
+                token, for filling masks; the text between them is tokenized separately.
         """
         tokens = [CLS]
         for position, section in enumerate(self._sections(text, keep_mask)):
@@ -306,14 +306,14 @@ class RoFormerTokenizer:
         """
         spans, offset = [(0, 0)], 0
         for position, section in enumerate(self._sections(text, keep_mask)):
-            whole = [(0, len(section))]
-            section_spans = whole if position % 2 else self._section_spans(section)
+            edge = [(0, len(section))]
+            section_spans = edge if position % 2 else self._section_spans(section)
             spans += [(start + offset, end + offset) for start, end in section_spans]
             offset += len(section)
         return [*spans, (0, 0)]
 
     def _sections(self, text, keep_mask):
-        """The text cut so that the odd positions are `[MASK]` tokens."""
+        """Splits a text so that the odd sections are `[MASK]` tokens."""
         if not isinstance(text, str):
             raise ConfigurationError(f"a text must be a str, got {_brief(text)}")
         if not keep_mask:
@@ -349,17 +349,17 @@ class RoFormerTokenizer:
             characters, origins = normalise_with_origins(section)
         else:
             characters = section
-            origins = [(place, place + 1) for place in range(len(section))]
+            origins = [(index, index + 1) for index in range(len(section))]
         spans = []
         position = 0
         for token in self._normalised_tokens(characters):
-            first = None
-            # Tokens spell the text, apart from what was deleted between and in them.
+            first_index = None
+            # The tokens spell the text, except for characters that were deleted.
             for character in token.removeprefix("##"):
-                last = characters.index(character, position)
-                first = last if first is None else first
-                position = last + 1
-            spans.append((origins[first][0], origins[last][1]))
+                last_index = characters.index(character, position)
+                first_index = last_index if first_index is None else first_index
+                position = last_index + 1
+            spans.append((origins[first_index][0], origins[last_index][1]))
         return spans
 
     def _split(self, run):
@@ -372,7 +372,7 @@ class RoFormerTokenizer:
         return tuple(itertools.chain.from_iterable(map(self._match, words)))
 
     def _match(self, word):
-        """Greedy WordPiece: the longest tokens from the left, or the word as it is."""
+        """Greedy WordPiece: the longest tokens from the left, or the unchanged word."""
         if len(word) > self._longest_word:
             return [word]
         tokens = []
@@ -541,7 +541,7 @@ class RoFormerTokenizer:
 
 
 def _read_vocabulary(vocabulary):
-    """The tokens by id, of a path, a sequence or a mapping."""
+    """The tokens by id, from a path, a sequence or a mapping."""
     if isinstance(vocabulary, str | os.PathLike):
         try:
             data = Blob.of_file(pathlib.Path(vocabulary)).read()

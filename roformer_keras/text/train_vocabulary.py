@@ -1,4 +1,4 @@
-"""A vocabulary of characters, or of parts of words, from a corpus."""
+"""Builds a vocabulary of characters, or of parts of words, from a corpus."""
 
 import heapq
 import itertools
@@ -9,7 +9,7 @@ from roformer_keras.base.checks import check_integer
 from roformer_keras.base.errors import SourceError
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
-# As in the released vocabularies: [UNK] has the id 100.
+# [UNK] has the id 100, as in the released vocabularies.
 _UNUSED = [f"[unused{index}]" for index in range(1, 100)]
 _MARKS = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "<S>", "<T>"]
 _SPECIALS = ("[PAD]", *_UNUSED, *_MARKS)
@@ -22,13 +22,12 @@ def build_vocabulary(
     max_size: int | None = None,
     lower_case: bool = True,
 ) -> tuple[list[str], dict]:
-    """The tokens of a vocabulary of characters, by falling count.
+    """The tokens of a character vocabulary, by falling count.
 
     Special tokens come first, with their ids in the released vocabularies, `[PAD]` 0 to
-    `<T>` 105. Normalised characters follow; equally frequent ones in the order of their
-    code points. A character that is part of longer words, such as a Latin letter or a
-    digit, is there as `x` and as `##x`, so that every word of known characters can be
-    split.
+    `<T>` 105. Normalised characters follow; equally frequent ones are ordered by code
+    point. A character within longer words, such as a Latin letter or a digit, has the
+    tokens `x` and `##x`, so that every word of known characters can be split.
     """
     check_integer("min_count", min_count, minimum=1)
     if max_size is not None:
@@ -47,9 +46,9 @@ def build_subword_vocabulary(
     """The tokens of a vocabulary of characters and of parts of words.
 
     Words and their parts follow the characters of `build_vocabulary`, in the order in
-    which byte-pair encoding merges them: the most frequent pair of neighbouring parts
-    becomes one part, again and again. Parts that do not begin a word have `##` before
-    them, as in WordPiece, which splits words in the tokenizer.
+    which byte-pair encoding merges them: it repeatedly joins the most frequent pair of
+    neighbouring parts. Parts inside a word begin with `##`, as in WordPiece, which
+    splits words in the tokenizer.
 
     Source: Sennrich et al. 2016, arXiv:1508.07909, section 3.2.
     """
@@ -57,12 +56,12 @@ def build_subword_vocabulary(
     check_integer("max_size", max_size, minimum=len(_SPECIALS) + 1)
     words = _count_words(corpus_records, lower_case)
     tokens, metadata = _characters(words, min_count, max_size, lower_case)
-    known = set(tokens)
+    known_tokens = set(tokens)
     spellings, counts = [], []
-    # Sorted, so that ties do not depend on the order of the records.
+    # Sorting makes ties independent of the order of the records.
     for word, count in sorted(words.items()):
         parts = [word[0], *(f"##{character}" for character in word[1:])]
-        if known.issuperset(parts):
+        if known_tokens.issuperset(parts):
             spellings.append(parts)
             counts.append(count)
     merges = _merges(spellings, counts)
@@ -72,38 +71,38 @@ def build_subword_vocabulary(
 def _merges(spellings, counts):
     """Merged parts, the most frequent pair first; changes the spellings."""
     pair_counts, words_with = Counter(), defaultdict(set)
-    for place, (parts, count) in enumerate(zip(spellings, counts, strict=True)):
+    for word, (parts, count) in enumerate(zip(spellings, counts, strict=True)):
         for pair in itertools.pairwise(parts):
             pair_counts[pair] += count
-            words_with[pair].add(place)
+            words_with[pair].add(word)
     heap = [(-count, pair) for pair, count in pair_counts.items()]
     heapq.heapify(heap)
-    seen = set()
+    merged_parts = set()
     while heap:
         count, pair = heapq.heappop(heap)
         if -count != pair_counts[pair]:
-            # An entry from before its count changed.
+            # The count has changed since this entry.
             continue
         if -count < 2:
             return
         merged = pair[0] + pair[1].removeprefix("##")
         changed = set()
-        for place in words_with.pop(pair):
-            before = list(itertools.pairwise(spellings[place]))
-            spellings[place] = _joined(spellings[place], pair, merged)
-            after = list(itertools.pairwise(spellings[place]))
+        for word in words_with.pop(pair):
+            before = list(itertools.pairwise(spellings[word]))
+            spellings[word] = _joined(spellings[word], pair, merged)
+            after = list(itertools.pairwise(spellings[word]))
             for pairs, sign in ((before, -1), (after, 1)):
-                for one in pairs:
-                    pair_counts[one] += sign * counts[place]
-                    words_with[one].add(place)
+                for changed_pair in pairs:
+                    pair_counts[changed_pair] += sign * counts[word]
+                    words_with[changed_pair].add(word)
             changed.update(before, after)
         changed.discard(pair)
-        for one in changed:
-            if pair_counts[one] > 0:
-                heapq.heappush(heap, (-pair_counts[one], one))
+        for changed_pair in changed:
+            if pair_counts[changed_pair] > 0:
+                heapq.heappush(heap, (-pair_counts[changed_pair], changed_pair))
         # Other pairs may merge into the same part.
-        if merged not in seen:
-            seen.add(merged)
+        if merged not in merged_parts:
+            merged_parts.add(merged)
             yield merged
 
 

@@ -1,12 +1,12 @@
-"""One input of two sequences, truncated together."""
+"""Joint truncation of the two sequences of an input."""
 
 import re
 
 from roformer_keras.base.checks import check_integer, is_integer
 from roformer_keras.base.errors import ConfigurationError
 
-# Up to a character before which a text may be cut in two: the tokens of the first part
-# do not depend on the rest. Jieba looks up ideographs in its dictionary with others.
+# The tokens before such a character do not depend on the text after it. Jieba looks
+# ideographs up in its dictionary together with their neighbours.
 _LAST_BREAK = {
     "character": re.compile("(?s).*(?=[ \n\t，。\u4e00-\u9fff])"),
     "word": re.compile("(?s).*(?=[ \n\t，。])"),
@@ -14,13 +14,13 @@ _LAST_BREAK = {
 
 
 def begin(sequence_of, text, max_length, truncate_from, level):
-    """The tokens or spans of a text; of a long one only as many as truncation needs."""
+    """The tokens or spans of a text, cut early to as many as truncation needs."""
     is_cut_short = is_integer(max_length) and truncate_from in ("right", -2)
     if isinstance(text, str) and is_cut_short:
         size = 4 * (needed := max_length + 1)
         while size < len(text):
-            if found := _LAST_BREAK[level].match(text, size // 2, size):
-                sequence = sequence_of(text[: found.end()])
+            if last_break := _LAST_BREAK[level].match(text, size // 2, size):
+                sequence = sequence_of(text[: last_break.end()])
                 if len(sequence) >= needed:
                     return sequence
             size *= 2
@@ -28,7 +28,7 @@ def begin(sequence_of, text, max_length, truncate_from, level):
 
 
 def join(first, second, max_length, truncate_from):
-    """The two parts of one input, truncated together; `second` without its start."""
+    """The two sequences of an input, truncated together; `second` lacks `[CLS]`."""
     if max_length is not None:
         check_integer("max_length", max_length, minimum=1)
         index = {"right": -2, "left": 1}.get(truncate_from, truncate_from)
@@ -37,7 +37,7 @@ def join(first, second, max_length, truncate_from):
                 "truncate_from must be 'right', 'left' or an integer, got "
                 f"{truncate_from!r}"
             )
-        # The first token of `second` is counted out: it goes below.
+        # The first token of `second` is not counted: it is dropped below.
         budget = max_length + (second is not None)
         sizes = _truncated_sizes(len(first), len(second or ()), budget)
         first = _without(first, index, sizes[0])
@@ -65,7 +65,7 @@ def join_rows(sequence_of, texts, pairs, *limits):
 
 
 def _without(sequence, index, size):
-    """`sequence` after as many `pop(index)` as leave `size` elements."""
+    """`sequence` after repeated `pop(index)`, until `size` elements are left."""
     surplus = len(sequence) - size
     if not surplus:
         return sequence

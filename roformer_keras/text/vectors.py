@@ -1,4 +1,4 @@
-"""Vectors of texts by any function from ids to vectors."""
+"""Vectors of texts, by any function from ids to vectors."""
 
 from collections.abc import Callable, Iterator
 
@@ -27,7 +27,7 @@ def embed_rows(
     verbose: Verbose,
     batch_tokens: int,
 ) -> np.ndarray | Iterator[np.ndarray]:
-    """One vector a text, as `models.embedding.embed` gives them."""
+    """The vector of each text, as `models.embedding.embed` returns it."""
     embedded = map_rows(
         [texts] if isinstance(texts, str) else _one_column(texts),
         lambda texts: Rows(tokenizer, [(text,) for text in texts], max_length),
@@ -42,7 +42,7 @@ def embed_rows(
 
 
 def _one_column(texts):
-    """The texts of a table or a column; other containers unchanged."""
+    """The texts in a table or a column; other containers unchanged."""
     if is_table(texts):
         rows = TextRows(texts, text_columns(column_names(texts), (1,)))
         column = (text for (text,) in rows)

@@ -1,9 +1,9 @@
 """Cuts Chinese text into words, as `jieba.cut(text, HMM=False)` does.
 
-Word-level RoFormer vocabularies were built on that cut, so it must be the same to the
-last tie. The words and frequencies come from jieba's dictionary, see `NOTICE`. The
-search is not jieba's: it is faster, needs no cache file, and does not change when other
-code calls `jieba.add_word`.
+Word-level RoFormer vocabularies were built on that cut, so it must match to the last
+tie. The words and frequencies come from jieba's dictionary, see `NOTICE`. The search is
+not jieba's: it is faster, needs no cache file, and does not change when other code
+calls `jieba.add_word`.
 """
 
 import functools
@@ -13,7 +13,7 @@ import pathlib
 import re
 from collections.abc import Iterable
 
-# What jieba looks up in its dictionary; every other character is one item.
+# Characters that jieba looks up in its dictionary; every other character is one item.
 _BLOCK = re.compile(r"([\u4E00-\u9FD5a-zA-Z0-9+#&._%\-]+)")
 _ALPHANUMERIC = re.compile("[a-zA-Z0-9]")
 _NEVER = -math.inf
@@ -25,7 +25,7 @@ class Segmenter:
 
     The score of a route is the sum of `log(frequency) - log(total)` over its words;
     a character that begins no word counts as a word of frequency 1. Of two equal
-    scores the one whose first word is longer wins. Neighbouring words of one ASCII
+    scores, the one with the longer first word wins. Neighbouring words of one ASCII
     letter or digit are joined at the end.
 
     Source: jieba 0.42.1, `Tokenizer.cut` with `HMM=False`.
@@ -43,8 +43,8 @@ class Segmenter:
         def weight(frequency):
             return math.log(frequency) - log_total if frequency else _NEVER
 
-        # First character -> {rest of the word: weight}. A prefix that is no word is
-        # there too, with a weight that keeps the search going and never wins.
+        # First character -> {following characters: weight}. A mere prefix of words is
+        # there too, with a weight that lets the search continue and never wins.
         words_from: dict[str, dict[str, float]] = {}
         for word, frequency in frequencies.items():
             rests = words_from.setdefault(word[0], {"": _NEVER})
@@ -61,14 +61,14 @@ class Segmenter:
     def cut(self, text: str) -> list[str]:
         """Cuts `text` into items whose concatenation is `text`.
 
-        The same items as jieba's, but that "\\r\\n" is two items here.
+        The items equal jieba's, except that "\\r\\n" is two items.
         """
         items = []
-        for position, part in enumerate(_BLOCK.split(text)):
+        for position, block in enumerate(_BLOCK.split(text)):
             if position % 2:
-                items.extend(self._cut_block(part))
+                items.extend(self._cut_block(block))
             else:
-                items.extend(part)
+                items.extend(block)
         return items
 
     def _cut_block(self, block):
@@ -81,8 +81,8 @@ class Segmenter:
         return _join_alphanumerics(words) if _ALPHANUMERIC.search(block) else words
 
     def _best_ends(self, block):
-        """For each start, where the first word of the best route from there ends."""
-        # No word holds a line feed, so no match runs past the end of the block.
+        """For each start, the end of the first word of the best route from there."""
+        # Words hold no line feed, so no match runs past the end of the block.
         padded = block + "\n"
         scores = [0.0] * len(padded)
         ends = [0] * len(block)
