@@ -1,4 +1,4 @@
-"""Decorators of functions that users call with names of other libraries."""
+"""Decorators for functions that users call with other libraries' argument names."""
 
 import functools
 import inspect
@@ -14,17 +14,19 @@ _Result = TypeVar("_Result")
 def explains_arguments(
     function: Callable[_Parameters, _Result],
 ) -> Callable[_Parameters, _Result]:
-    """Makes a method explain arguments that it does not know, as `check_names` does."""
-    known = [name for name in inspect.signature(function).parameters if name != "self"]
+    """Makes a method explain unknown arguments, as `check_names` does."""
+    known_names = [
+        name for name in inspect.signature(function).parameters if name != "self"
+    ]
 
     @functools.wraps(function)
     def explained(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-        # Texts are tokenized one by one, and a check of each takes too long.
+        # Texts are tokenized one by one, and checking each call would take too long.
         try:
             return function(*args, **kwargs)
         except TypeError as error:
             wrong = error
-        check_names(function.__qualname__, "argument", kwargs, known)
+        check_names(function.__qualname__, "argument", kwargs, known_names)
         raise wrong
 
     return explained
@@ -36,14 +38,16 @@ def takes_other_names(
     """Makes an `encode` take the arguments of sentence-transformers.
 
     `show_progress_bar` and `normalize_embeddings` are translated. `batch_size` and
-    `convert_to_numpy=True` change no vector, and are passed over where the function
-    has no such argument.
+    `convert_to_numpy=True` change no vector; they are ignored if the function has no
+    such argument.
 
     Raises:
-        ConfigurationError: of the new function, for an argument that it does not know.
+        ConfigurationError: raised by the new function for an unknown argument.
     """
     parameters = inspect.signature(encode).parameters
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    takes_any = any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
 
     @functools.wraps(encode)
     def translate(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
@@ -52,14 +56,14 @@ def takes_other_names(
             kwargs.setdefault("verbose", "auto" if shown is None else int(bool(shown)))
         if "normalize_embeddings" in kwargs and "normalize" in parameters:
             kwargs.setdefault("normalize", bool(kwargs.pop("normalize_embeddings")))
-        # Vectors of RoFormer-Sim are always of length 1.
+        # Vectors of RoFormer-Sim always have length 1.
         for name, taken in (("convert_to_numpy", True), ("normalize_embeddings", True)):
             if kwargs.get(name) is taken:
                 del kwargs[name]
         if not takes_any:
             kwargs.pop("batch_size", None)
-            known = [name for name in parameters if name != "self"]
-            check_names(encode.__name__, "argument", kwargs, known)
+            known_names = [name for name in parameters if name != "self"]
+            check_names(encode.__name__, "argument", kwargs, known_names)
         return encode(*args, **kwargs)
 
     return translate

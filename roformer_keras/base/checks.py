@@ -54,14 +54,14 @@ _Dataclass = TypeVar("_Dataclass", bound="DataclassInstance")
 
 
 def is_integer(value: Unchecked) -> TypeGuard[int]:
-    """True if it is an integer of any library; True and False are not."""
+    """True for an integer of any library, but not for True and False."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def check_integer(
     name: str, value: Unchecked, minimum: int | None = None, maximum: int | None = None
 ) -> None:
-    """Raises ConfigurationError unless it is an integer from minimum to maximum."""
+    """Raises ConfigurationError unless the value is an integer within the bounds."""
     if (
         not is_integer(value)
         or (minimum is not None and value < minimum)
@@ -79,13 +79,13 @@ def check_number(
     above: float | None = None,
     below: float | None = None,
 ) -> None:
-    """Raises ConfigurationError unless it is a finite number within the bounds.
+    """Raises ConfigurationError unless the value is a finite number within the bounds.
 
     Args:
-        name: str. What the error calls the value.
+        name: str. The value's name in the error.
         value: the value.
-        minimum, maximum: numbers or None. The bounds, if they are allowed themselves.
-        above, below: numbers or None. The bounds, if they are not.
+        minimum, maximum: numbers or None. Inclusive bounds.
+        above, below: numbers or None. Exclusive bounds.
     """
     if (
         not _is_finite(value)
@@ -100,7 +100,7 @@ def check_number(
 
 
 def check_flag(name: str, value: Unchecked) -> None:
-    """Raises ConfigurationError unless it is True or False."""
+    """Raises ConfigurationError unless the value is True or False."""
     if not isinstance(value, bool):
         raise ConfigurationError(f"{name} must be True or False, got {value!r}")
 
@@ -118,20 +118,22 @@ def check_choice(name: str, value: Unchecked, choices: Iterable[str | None]) -> 
 
 
 def check_path(name: str, value: Unchecked) -> None:
-    """Raises ConfigurationError unless it is a str or a path."""
+    """Raises ConfigurationError unless the value is a str or a path."""
     if not isinstance(value, str | os.PathLike):
         raise ConfigurationError(f"{name} must be a path or a name, got {value!r:.80}")
 
 
 def check_iterable(name: str, value: Unchecked, description: str) -> None:
-    """Raises ConfigurationError unless it is an iterable, and no str, dict or table.
+    """Raises ConfigurationError unless the value is a plain iterable of items.
+
+    A str, a dict and a table do not count.
 
     Args:
-        name: str. What the error calls the value.
+        name: str. The value's name in the error.
         value: the value.
-        description: str. What it must be, such as `"a list of ids"`.
+        description: str. The rule, such as `"a list of ids"`.
     """
-    # A loop over a dict or over a table of pandas gives the names of its columns.
+    # A loop over a dict or a pandas table would yield the names of its columns.
     is_named = isinstance(value, Mapping) or hasattr(value, "columns")
     if is_named or isinstance(value, str | bytes) or not isinstance(value, Iterable):
         shown = f"a {type(value).__name__}" if is_named else f"{value!r:.80}"
@@ -142,7 +144,7 @@ def check_iterable(name: str, value: Unchecked, description: str) -> None:
 
 
 def as_names(name: str, value: str | Iterable[str]) -> tuple[str, ...]:
-    """A str or an iterable of them as a tuple; ConfigurationError for others."""
+    """A str, or an iterable of str, as a tuple; else raises ConfigurationError."""
     if isinstance(value, str):
         return (value,)
     check_iterable(name, value, "a name or a list of names")
@@ -155,7 +157,7 @@ def as_names(name: str, value: str | Iterable[str]) -> tuple[str, ...]:
 def check_instance(
     name: str, value: Unchecked, kind: type, hint: str | None = None
 ) -> None:
-    """Raises ConfigurationError unless it is an instance of the class."""
+    """Raises ConfigurationError unless the value is an instance of the class."""
     if not isinstance(value, kind):
         raise ConfigurationError(
             f"{name} must be {_describe(kind)}, got {value!r:.80}", hint=hint
@@ -165,9 +167,9 @@ def check_instance(
 def check_names(
     owner: str, noun: str, names: Iterable[str], known: Collection[str]
 ) -> None:
-    """Raises ConfigurationError unless all names are known to their owner.
+    """Raises ConfigurationError unless the owner knows all names.
 
-    The hint has the names of this library for those of others, and the nearest ones.
+    The hint translates names of other libraries, and suggests similar names.
     """
     unknown = sorted(set(map(str, names)) - set(known))
     if not unknown:
@@ -208,7 +210,7 @@ def _bounds(
     above: float | None = None,
     below: float | None = None,
 ) -> str:
-    """The allowed range, in words or as an interval."""
+    """Describes the allowed range, in words or as an interval."""
     low = minimum if above is None else above
     high = maximum if below is None else below
     if low is None and high is None:
@@ -225,17 +227,17 @@ def _bounds(
 
 # === Fields of settings ===
 
-# The type of a field, such as `int | None`.
+# A type annotation, such as `int | None`.
 _Annotation: TypeAlias = type | Any
-# The default of a field that has none.
+# Default of a required field.
 _REQUIRED: Any = MISSING
 
 
 class Only:
-    """The settings with which a field counts; with others it must have its default.
+    """The settings under which a field may differ from its default.
 
     Args:
-        words: these settings, as an error says them.
+        words: a description of these settings, for errors.
         holds: function from the values of `others` to bool.
         others: fields that decide, with dots for fields of tables.
     """
@@ -298,24 +300,24 @@ def choice(
 
 
 def option(default: _Value, only: Only) -> _Value:
-    """A field of the type that it declares."""
+    """A field that is checked by its type alone."""
     return dataclasses.field(default=default, metadata={"only": only})
 
 
 def columns(default: _Value = _REQUIRED, *, only: Only | None = None) -> _Value:
-    """A field of names of columns, or of one; numbers of columns become names."""
+    """A field of one column or several; numbers of columns become names."""
     return dataclasses.field(
         default=default, metadata={"convert": _column_names, "only": only}
     )
 
 
 def file_paths(default: _Value = _REQUIRED) -> _Value:
-    """A field of paths, or of one. In a TOML file they start at its folder."""
+    """A field of one path or several; in a TOML file, they start at its folder."""
     return dataclasses.field(default=default, metadata={"path": _beside})
 
 
 def source_path(default: _Value = _REQUIRED) -> _Value:
-    """A field of a path or a name: in a TOML file a path, if something is there."""
+    """A field of a path or a name; in a TOML file, an existing path comes first."""
     return dataclasses.field(default=default, metadata={"path": _existing_beside})
 
 
@@ -339,7 +341,7 @@ def _column_names(value: Unchecked) -> Unchecked:
 
 def _beside(folder: Path, value: Unchecked) -> Unchecked:
     if isinstance(value, list | tuple):
-        return [_beside(folder, one) for one in value]
+        return [_beside(folder, item) for item in value]
     if not isinstance(value, str) or "://" in value:
         return value
     return str(folder / value)
@@ -351,7 +353,7 @@ def _existing_beside(folder: Path, value: Unchecked) -> Unchecked:
 
 
 class Settings:
-    """Base of dataclasses whose fields are checked, and which are read from files."""
+    """Base of dataclasses that check their fields and can be read from files."""
 
     # Subclasses are dataclasses.
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
@@ -374,12 +376,12 @@ class Settings:
             changes: fields and their new values.
 
         Raises:
-            ConfigurationError: there is no such field, or a value breaks its rule.
+                ConfigurationError: a field is unknown, or a value breaks its rule.
         """
         return type(self).from_dict({**self.to_dict(), **changes})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, from which `from_dict` builds the same settings."""
+        """Plain JSON types, from which `from_dict` builds equal settings."""
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
@@ -437,7 +439,7 @@ def check_fields(settings: "DataclassInstance") -> None:
 def from_fields(
     cls: type[_Dataclass], mapping: Mapping[str, Any], name: str
 ) -> _Dataclass:
-    """Builds a dataclass from a dictionary of its fields, which errors call `name`.
+    """Builds a dataclass from a dict of its fields; errors call the dict `name`.
 
     Raises:
         ConfigurationError: a field is unknown or missing.
@@ -458,10 +460,10 @@ def from_fields(
 
 
 def _convert(name: str, value: Unchecked, kind: _Annotation) -> Unchecked:
-    """The value as its type holds it; MISSING if it is of another type."""
+    """The value converted to its type, or MISSING if it does not fit."""
     if isinstance(kind, types.UnionType):
-        converted = (_convert(name, value, one) for one in typing.get_args(kind))
-        return next((one for one in converted if one is not MISSING), MISSING)
+        converted = (_convert(name, value, member) for member in typing.get_args(kind))
+        return next((member for member in converted if member is not MISSING), MISSING)
     if typing.get_origin(kind) is tuple:
         kinds = typing.get_args(kind)
         if not isinstance(value, list | tuple):
@@ -470,8 +472,8 @@ def _convert(name: str, value: Unchecked, kind: _Annotation) -> Unchecked:
             kinds = kinds[:1] * len(value)
         if len(value) != len(kinds):
             return MISSING
-        parts = [_convert(name, *pair) for pair in zip(value, kinds, strict=True)]
-        return MISSING if any(part is MISSING for part in parts) else tuple(parts)
+        items = [_convert(name, *pair) for pair in zip(value, kinds, strict=True)]
+        return MISSING if any(item is MISSING for item in items) else tuple(items)
     if kind is int:
         return int(value) if is_integer(value) else MISSING
     if kind is float:
@@ -505,7 +507,7 @@ def check_file(path: str | os.PathLike[str], hint: str | None = None) -> None:
     """Raises SourceError for a folder, and for a pipe or a device, which may never end.
 
     A pipe below /dev or /proc, such as a shell's `<(...)`, has a writer and passes; so
-    does a path at which there is nothing.
+    does a missing path.
     """
     try:
         mode = os.stat(path).st_mode
@@ -533,7 +535,7 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         with open(path, encoding="utf-8-sig") as file:
             text = file.read()
         content = tomllib.loads(text)
-        # What a run writes of its settings is JSON.
+        # A run writes its settings as JSON, which has no dates.
         json.dumps(content)
     except OSError as error:
         raise SourceError(f"cannot read {path}: {error.strerror}") from error
@@ -547,14 +549,14 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_fields(cls: type, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The fields of a dataclass in a TOML file, of which only tables are checked.
+    """The fields of a dataclass in a TOML file; only its tables are checked.
 
-    Relative paths of its `file_paths` and `source_path` start at the folder of the
-    file.
+    Relative paths of `file_paths` and `source_path` start at the folder of the file.
 
     Raises:
         SourceError: the file cannot be read.
-        ConfigurationError: it is not TOML, or a field that must be a table is not.
+        ConfigurationError: the file is not TOML, or a field that must be a table is
+            another value.
     """
     content = read_toml(path)
     with errors_at(path):

@@ -1,4 +1,4 @@
-"""Hyper-parameters of models. Nothing here imports Keras, nor does the command line."""
+"""Hyper-parameters of models. Neither this module nor the commands import Keras."""
 
 import dataclasses
 import os
@@ -17,11 +17,11 @@ from roformer_keras.base.types import Unchecked
 
 MODEL_TYPES = ("roformer", "roformer_v2")
 ATTENTION_PATTERNS = ("bidirectional", "causal", "unilm")
-# Those whose features are random.
+# Types of attention with random features.
 PERFORMERS = ("performer", "rotary_performer")
 ATTENTION_TYPES = ("softmax", "linear", "cosine", *PERFORMERS)
 
-# What each model class needs of its backbone, and `bert_config.json` does not say.
+# Fields that each model class sets, because `bert_config.json` does not state them.
 MODEL_FIELDS = {
     "RoFormerBackbone": {"attention": "bidirectional"},
     "RoFormerMaskedLM": {"attention": "bidirectional"},
@@ -39,9 +39,9 @@ ACTIVATIONS = (
     *("squareplus", "swish", "tanh", "tanh_shrink"),
 )
 
-# Fields of bert_config.json -> fields of RoFormerConfig: all that bert4keras reads, and
-# the epsilons, which it ignores.
-# Required.
+# Fields of bert_config.json -> fields of RoFormerConfig: all fields that bert4keras
+# reads, and the epsilons, which it ignores.
+# Required fields.
 _REQUIRED_BERT_FIELDS = {
     "vocab_size": "vocabulary_size",
     "num_hidden_layers": "num_layers",
@@ -50,7 +50,7 @@ _REQUIRED_BERT_FIELDS = {
     "intermediate_size": "intermediate_dim",
     "hidden_act": "activation",
 }
-# Optional, same name on both sides; no released file has them.
+# Optional fields of the same name on both sides; no released file has them.
 BERT_CONFIG_OPTIONS = (
     "residual_attention_scores",
     "shared_segment_embeddings",
@@ -58,7 +58,7 @@ BERT_CONFIG_OPTIONS = (
     "layer_norm_epsilon",
     "head_norm_epsilon",
 )
-# All.
+# All fields.
 _BERT_CONFIG_FIELDS = {
     **_REQUIRED_BERT_FIELDS,
     "embedding_size": "embedding_dim",
@@ -158,7 +158,7 @@ class RoFormerConfig(Settings):
     head_norm_epsilon: float = number(1e-12, above=0, maximum=1)
     tie_word_embeddings: bool = True
     initializer_range: float = number(0.02, above=0, maximum=100)
-    # Float32 has no larger numbers by far, nor smaller ones.
+    # These are nearly the largest and the smallest numbers of float32.
     rotary_base: float = number(10000.0, minimum=1e-30, maximum=1e30)
     attention: str = choice("bidirectional", choices=ATTENTION_PATTERNS)
     attention_type: str = choice("softmax", choices=ATTENTION_TYPES)
@@ -247,7 +247,7 @@ class RoFormerConfig(Settings):
 
     @property
     def is_linear(self) -> bool:
-        """True if the cost of attention grows with the length, not with its square."""
+        """True if the cost of attention grows linearly with the length."""
         return self.attention_type != "softmax"
 
     @property
@@ -267,12 +267,12 @@ class RoFormerConfig(Settings):
 
     @property
     def use_bias(self) -> bool:
-        """True if dense layers have a bias and norms their own parameters: v1."""
+        """True for v1: dense layers have a bias, and norms have parameters."""
         return self.model_type == "roformer"
 
     @property
     def bert4keras_compatible(self) -> bool:
-        """True if bert4keras has such a model, so that there can be a zip."""
+        """True if bert4keras has such a model, so that a zip can store it."""
         has_base = self.rotary and self.rotary_base == 10000
         return has_base and not self.is_linear and self.tie_word_embeddings
 
@@ -283,10 +283,11 @@ class RoFormerConfig(Settings):
         model_type: str = "roformer",
         **changes: Any,
     ) -> Self:
-        """Builds from the content of a `bert_config.json`.
+        """Builds a configuration from the content of a `bert_config.json`.
 
-        The file does not say whether it is v1 or v2, only the tensors do. Fields that
-        it lacks get bert4keras's defaults; fields that bert4keras ignores are ignored.
+        The file does not state whether the model is v1 or v2; only the tensors show it.
+        Missing fields get bert4keras's defaults; fields that bert4keras ignores are
+        ignored.
 
         Args:
             bert_config: dict, the content of the file.
@@ -310,16 +311,17 @@ class RoFormerConfig(Settings):
             "got null",
         )
         fields = {"dropout": 0.0, "attention_dropout": 0.0, "model_type": model_type}
-        for theirs, ours in _BERT_CONFIG_FIELDS.items():
-            if bert_config.get(theirs) is not None:
-                fields[ours] = bert_config[theirs]
+        for bert_name, name in _BERT_CONFIG_FIELDS.items():
+            if bert_config.get(bert_name) is not None:
+                fields[name] = bert_config[bert_name]
         return cls.from_dict({**fields, **changes})
 
     def to_bert_config(self) -> dict[str, Any]:
         """The `bert_config.json` from which bert4keras builds the same encoder.
 
         Raises:
-            ConfigurationError: it cannot, see `bert4keras_compatible`.
+            ConfigurationError: bert4keras has no such model, see
+                `bert4keras_compatible`.
         """
         refuse(
             not self.bert4keras_compatible,
@@ -332,10 +334,10 @@ class RoFormerConfig(Settings):
         fields = self.to_dict()
         plain = {field.name: field.default for field in dataclasses.fields(self)}
         return {
-            theirs: fields[ours]
-            for theirs, ours in _BERT_CONFIG_FIELDS.items()
-            if fields[ours] is not None
-            and not (ours in BERT_CONFIG_OPTIONS and fields[ours] == plain[ours])
+            bert_name: fields[name]
+            for bert_name, name in _BERT_CONFIG_FIELDS.items()
+            if fields[name] is not None
+            and not (name in BERT_CONFIG_OPTIONS and fields[name] == plain[name])
         }
 
 
@@ -351,18 +353,18 @@ def config_for_model(
 ) -> RoFormerConfig:
     """The configuration with which a model class loads stored weights.
 
-    The class decides attention and pooler, unless it stored the weights itself.
-    A backbone keeps causal attention. It reads the weights of a UniLM in both
-    directions, as that reads its first segment.
+    The class decides attention and pooler, unless it stored the weights itself. A
+    backbone keeps causal attention. It reads the weights of a UniLM in both directions,
+    as a UniLM reads its first segment.
 
     Args:
         model: name of a model class.
-        config: of the stored weights.
+        config: the configuration of the stored weights.
         stored_as: name of the class that stored them, or None if unknown.
         changes: fields to set in any case.
 
     Raises:
-        ConfigurationError: no such class, or a field breaks its rule.
+        ConfigurationError: the class is unknown, or a field breaks its rule.
     """
     check_choice("model", model, MODEL_FIELDS)
     fields = {}
@@ -380,7 +382,7 @@ def config_for_model(
 def config_from(
     config: RoFormerConfig | None, fields: Mapping[str, Unchecked]
 ) -> RoFormerConfig:
-    """The configuration that a model is given, whole or by its fields.
+    """The configuration of a model, from an object or from its fields.
 
     Args:
         config: `RoFormerConfig` or None.

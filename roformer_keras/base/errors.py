@@ -1,4 +1,4 @@
-"""Everything this package raises on purpose, as one tree.
+"""The tree of errors that this package raises on purpose.
 
     RoFormerError
     ├── ConfigurationError    a field or an option breaks a rule
@@ -38,14 +38,14 @@ __all__ = [
 
 
 class Hint(str):
-    """A way out that names arguments, of which each interface has its own.
+    """A hint that names arguments, which each interface writes in its own way.
 
     As a str it names them as Python does: `overwrite=True`, `fields=`.
 
     Args:
         template: the text, with arguments in braces: `{fields}`, or with a constant
             `{overwrite:True}`.
-        values: of arguments that are no constants.
+        values: values of arguments that are not constants.
     """
 
     _parts: tuple[str, dict[str, object]]
@@ -62,16 +62,16 @@ class Hint(str):
     def shown(self, show: Callable[[str, object], str | None]) -> str | None:
         """The text with arguments as `show(name, value)` writes them.
 
-        Of clauses with semicolons between, those are left out for one of whose
-        arguments it returns None.
+        Semicolons separate clauses. A clause is left out if `show` returns None for one
+        of its arguments.
         """
         template, values = self._parts
-        clauses = (_fill(one, values, show) for one in template.split("; "))
+        clauses = (_fill(clause, values, show) for clause in template.split("; "))
         return "; ".join(filter(None, clauses)) or None
 
 
 def _python_argument(name: str, value: object) -> str:
-    """An argument of Python; without a value if that is None."""
+    """An argument in Python's syntax, without a value if that is None."""
     return f"{name}=" if value is None else f"{name}={value!r}"
 
 
@@ -80,13 +80,13 @@ def _fill(
     values: dict[str, object],
     show: Callable[[str, object], str | None],
 ) -> str | None:
-    parts: list[str | None] = []
+    texts: list[str | None] = []
     for text, name, constant, _ in Formatter().parse(template):
-        parts.append(text)
+        texts.append(text)
         if name:
             value = ast.literal_eval(constant) if constant else values.get(name)
-            parts.append(show(name, value))
-    return None if None in parts else "".join(filter(None, parts))
+            texts.append(show(name, value))
+    return None if None in texts else "".join(filter(None, texts))
 
 
 class RoFormerError(Exception):
@@ -96,13 +96,13 @@ class RoFormerError(Exception):
 
     Args:
         message: str. The rule and the value that breaks it.
-        row: int or None. Which row of the caller's data is wrong, from 0.
-        hint: str or None. The way out; a `Hint` where it names arguments. One of
+        row: int or None. Index of the wrong row in the caller's data, from 0.
+        hint: str or None. The way out; a `Hint` if it names arguments. A hint of
             several lines is shown below the message.
 
     Attributes:
         message, row, hint: the arguments.
-        exit_code: int. What the command line returns.
+        exit_code: int. The exit code of the command line.
 
     Example:
         >>> error = roformer_keras.RoFormerError("no such label", row=3, hint="see it")
@@ -122,10 +122,10 @@ class RoFormerError(Exception):
         self.message, self.row, self.hint = message, row, hint
 
     def at(self, place: object) -> Self:
-        """The same error, whose message begins with a place, such as a file.
+        """The same error with a place, such as a file, before the message.
 
         Args:
-            place: what the message then begins with, shown by `str`.
+            place: the new beginning of the message, shown by `str`.
         """
         return type(self)(f"{place}: {self.message}", row=self.row, hint=self.hint)
 
@@ -152,7 +152,7 @@ def refuse(
     """Raises an error if a rule is broken.
 
     Args:
-        when: what is true if the rule is broken.
+        when: True if the rule is broken.
         message, row, hint: as in `RoFormerError`.
         error: class of the error.
 
@@ -164,7 +164,7 @@ def refuse(
 
 
 class BackendError(ConfigurationError, ImportError):
-    """No backend of Keras is installed, or not the one that was chosen.
+    """No backend of Keras is installed, or the chosen one is missing.
 
     Example:
         >>> from roformer_keras.base.errors import BackendError
@@ -176,7 +176,7 @@ class BackendError(ConfigurationError, ImportError):
 
 
 class VocabularyError(RoFormerError, ValueError):
-    """A vocabulary cannot be used, or does not fit what it is used with.
+    """A vocabulary cannot be used, or does not fit its use.
 
     Example:
         >>> roformer_keras.RoFormerTokenizer(["[PAD]", "[UNK]"])
@@ -187,7 +187,7 @@ class VocabularyError(RoFormerError, ValueError):
 
 
 class SourceError(RoFormerError, OSError):
-    """A source is absent, unsafe, or not something weights can be read from.
+    """A source is absent, unsafe, or holds no readable weights.
 
     Example:
         >>> roformer_keras.load_model("nothing.zip")
@@ -267,15 +267,15 @@ class ProcessError(RoFormerError, RuntimeError):
     exit_code = 7
 
 
-# Names that an error shows, and characters of each.
+# Maximal number of names in an error, and maximal characters of each.
 _MAX_NAMES, _MAX_NAME = 30, 60
 
 
 def name_list(names: Iterable[object]) -> str:
-    """Names as errors show them: in quotes, the first of many, and "none" if none.
+    """Names as errors show them: quoted and shortened, or "none" without names.
 
     Args:
-        names: of columns, keys or sheets, of which a file has any number.
+        names: names of columns, keys or sheets; a file may have any number.
 
     Example:
         >>> from roformer_keras.base.errors import name_list
@@ -290,10 +290,10 @@ def name_list(names: Iterable[object]) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with escapes for what a terminal would obey, such as names in a file.
+    """The text with escaped control characters, which a terminal would obey.
 
     Args:
-        text: str.
+        text: str, such as a name in a file.
 
     Example:
         >>> from roformer_keras.base.errors import printable
@@ -304,8 +304,10 @@ def printable(text: str) -> str:
         return text
     return "".join(
         # The full-width space, which Chinese texts have, is harmless.
-        one if one.isprintable() or one == "\u3000" else ascii(one)[1:-1]
-        for one in text
+        character
+        if character.isprintable() or character == "\u3000"
+        else ascii(character)[1:-1]
+        for character in text
     )
 
 
@@ -314,10 +316,10 @@ def errors_at(place: object) -> Iterator[None]:
     """Puts a place, such as a file, before the configuration errors of a block.
 
     Args:
-        place: what the message then begins with; any object, shown by `str`.
+        place: the new beginning of the message; any object, shown by `str`.
 
     Raises:
-        ConfigurationError: that of the block, with the place.
+        ConfigurationError: the block's error, with the place.
 
     Example:
         >>> from roformer_keras.base.errors import ConfigurationError, errors_at

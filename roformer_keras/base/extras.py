@@ -1,4 +1,4 @@
-"""Libraries that only some features need, and the extra that installs each."""
+"""Optional libraries, and the extra that installs each."""
 
 import importlib
 import importlib.util
@@ -19,7 +19,7 @@ _EXTRAS = {
     "openvino": ("openvino",),
     "search": ("faiss",),
 }
-# What needs libraries -> their modules.
+# Feature -> the modules that it needs.
 NEEDS = {
     "a training": ("matplotlib", "tensorboardX"),
     "a fine-tuning": ("matplotlib", "scipy", "sklearn"),
@@ -43,7 +43,7 @@ _EXTRA_OF = {name: extra for extra, names in _EXTRAS.items() for name in names}
 
 def installed_version() -> str:
     """The version of this package, such as `"0.1.0"`; `"0"` if it is not installed."""
-    # Its import takes longer than that of all modules that a command starts with.
+    # Its import takes longer than all other imports at the start of a command.
     from importlib import metadata
 
     try:
@@ -53,7 +53,7 @@ def installed_version() -> str:
 
 
 def is_installed(name: str) -> bool:
-    """True if there is a module of that name, which need not be imported yet."""
+    """True if a module of that name exists, imported or not."""
     if name in sys.modules:
         return sys.modules[name] is not None
     return importlib.util.find_spec(name) is not None
@@ -62,7 +62,7 @@ def is_installed(name: str) -> bool:
 def require(purpose: str) -> None:
     """Raises ConfigurationError if a library of `NEEDS` is not installed.
 
-    None of them is imported, which takes seconds.
+    It imports none of them, which would take seconds.
     """
     for name in NEEDS[purpose]:
         if not is_installed(name):
@@ -78,7 +78,7 @@ def import_extra(name: str, purpose: str) -> Any:
 
 
 def missing_extra(name: str, purpose: str, error: ImportError) -> ConfigurationError:
-    """The error of a library that cannot be imported; it names the extra."""
+    """The error for a library that cannot be imported; it names the extra."""
     library = name.partition(".")[0]
     return ConfigurationError(
         f"{purpose} needs {library}, which cannot be imported ({error}); run: pip "
@@ -87,5 +87,5 @@ def missing_extra(name: str, purpose: str, error: ImportError) -> ConfigurationE
 
 
 def is_optional(name: str | None) -> bool:
-    """True if a module is of a library that an extra installs."""
+    """True if a module belongs to a library that an extra installs."""
     return name is not None and name.partition(".")[0] in _EXTRA_OF

@@ -1,8 +1,8 @@
-"""Preparation of Keras's import: a backend is found, and TensorFlow is quiet.
+"""Prepares the import of Keras: finds a backend and silences TensorFlow.
 
 Keras imports its backend, and fails if it is not installed. `import roformer_keras`
-sets `KERAS_BACKEND` where Keras would take one that is not installed. The command and
-the names of this package import Keras in `starting`.
+sets `KERAS_BACKEND` if Keras would choose a missing one. The command and the names of
+this package import Keras in `starting`.
 """
 
 import contextlib
@@ -24,17 +24,17 @@ from roformer_keras.base.extras import is_installed, is_optional, missing_extra
 from roformer_keras.base.other_names import explain_name, explain_withdrawn
 from roformer_keras.base.types import Unchecked
 
-# In the order of preference, where the user has chosen none.
+# In order of preference, if the user has chosen none.
 BACKENDS = ("tensorflow", "jax", "torch")
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# What TensorFlow writes of devices and instruction sets before it reads its log level.
+# TensorFlow writes these lines about devices before it reads its log level.
 _REMARK = re.compile(
     rb"WARNING: All log messages before absl|[IW]\d{4} |To enable the following"
 )
 
 
-# What Keras and TensorFlow import where it is installed, for parts of theirs that no
-# command uses. It takes as long as all the rest.
+# Optional imports of Keras and TensorFlow that no command uses. They would take as long
+# as all other imports together.
 UNUSED_BY_COMMANDS = ("jax", "matplotlib", "pandas", "sklearn")
 
 
@@ -57,14 +57,14 @@ class _Finder:
                     if self._hidden:
                         importlib.import_module("keras")
             except BackendError:
-                # The next import fails in the same words.
+                # The next import fails with the same message.
                 sys.meta_path.insert(0, self)
                 raise
 
 
 @contextlib.contextmanager
 def starting(hidden: Iterable[str] = ()) -> Iterator[None]:
-    """Makes an import of Keras quiet, and names a backend that is missing."""
+    """Silences an import of Keras, and names a missing backend."""
     is_active = any(isinstance(finder, _Finder) for finder in sys.meta_path)
     if "keras" in sys.modules or is_active:
         yield
@@ -79,7 +79,7 @@ def starting(hidden: Iterable[str] = ()) -> Iterator[None]:
 
 
 def name_error(module: str, name: str, known: Iterable[str]) -> Exception:
-    """The error of a name that a module does not have, in `import` or elsewhere."""
+    """The error for a name that a module lacks, in `import` or elsewhere."""
     message = explain_name(module, name, list(known))
     if quirks.is_import_from():
         return ImportError(message, name=module)
@@ -91,22 +91,22 @@ def lazy_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a package with a stub.
 
-    Names are imported when they are first used, see `starting`. One that needs a
-    library of an extra raises ConfigurationError where that is not installed.
+    Names are imported at first use, see `starting`. A name that needs a missing library
+    of an extra raises ConfigurationError.
     """
     load, list_names, names = lazy_loader.attach_stub(package, file)
 
     def load_name(name: str) -> Any:
         if name not in names:
             message, module = explain_name(package, name, names), f"{package}.{name}"
-            # Python asks for modules in the same way, before it imports them.
+            # Python looks for modules in the same way, before it imports them.
             is_asked, is_module = quirks.is_import_from(), is_installed(module)
             if is_module and not is_asked:
                 with starting():
                     return importlib.import_module(module)
             if is_asked and not is_module:
                 raise ImportError(message, name=package)
-            # With a name and no object, Python itself guesses no other name.
+            # With a name and no object, Python itself suggests no other name.
             raise AttributeError(message, name=name)
         try:
             with starting():
@@ -130,9 +130,9 @@ def prefer_installed() -> None:
 def choose_backend() -> str:
     """The name of an installed backend, which Keras will take as well.
 
-    The user's choice is `KERAS_BACKEND`. Keras's own file is none: Keras writes it
-    unasked. Without a choice, and without the backend of that file, it is the first of
-    `BACKENDS` that is installed.
+    `KERAS_BACKEND` is the user's choice. Keras's own file is not, because Keras writes
+    it unasked. Without a choice, and if the backend in that file is missing, the first
+    installed one of `BACKENDS` is taken.
     """
     chosen = os.environ.get("KERAS_BACKEND")
     name = chosen or _configured()
@@ -158,7 +158,7 @@ def choose_backend() -> str:
 
 
 def _import_tensorflow() -> None:
-    """Without its remarks, unless the user has asked for them."""
+    """Imports TensorFlow silently, unless the user asks for its log."""
     if os.environ.setdefault(_LOG_LEVEL, "3") != "0":
         with _without_remarks():
             importlib.import_module("tensorflow")
@@ -191,7 +191,7 @@ def _hidden(names: Iterable[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_remarks() -> Iterator[None]:
-    """Drops remarks that are written to standard error by C++; keeps all else."""
+    """Drops C++ remarks from standard error; keeps all other output."""
     try:
         screen = os.dup(2)
     except OSError:

@@ -71,7 +71,7 @@ def explain_withdrawn(name: str) -> str:
 
 # === Arguments ===
 
-# Library -> its names -> what to use here.
+# Library -> its name -> the replacement here.
 NAMES = {
     "bert4keras": {
         "application": "the class, such as RoFormerCausalLM",
@@ -129,7 +129,7 @@ NAMES = {
     },
 }
 
-# Flags of other tools, or of another command -> what to type, where there is such one.
+# Flags of other tools, or of another command -> the flag to type, or "".
 FLAGS = {
     "lr": ("learning-rate",),
     "model": ("source",),
@@ -157,7 +157,7 @@ _TOKENIZER = dict.fromkeys(
     ),
     "RoFormerTokenizer",
 )
-# Library -> its names -> those to import here.
+# Library -> its name -> the name to import here.
 CLASSES = {
     "bert4keras": {
         "AutoRegressiveDecoder": "RoFormerCausalLM and its generate",
@@ -197,7 +197,7 @@ CLASSES = {
 
 
 def explain_name(owner: str, name: str, known: Collection[str]) -> str:
-    """The message of a name that a module does not have, with the one that it has."""
+    """The message for a name that a module lacks, with its name here."""
     if message := explain_withdrawn(name):
         return message
     for library, names in CLASSES.items():

@@ -10,15 +10,14 @@ from typing import Any
 
 from roformer_keras.base.errors import BackendError
 
-# The process in which the first model was made.
+# The process that made the first model.
 _process_of_models: int | None = None
 
 
 def refuse_forked_process() -> None:
-    """Raises BackendError in a child of `os.fork()`, which would wait for ever.
+    """Raises BackendError in a child of `os.fork()`, which would wait forever.
 
-    The threads of a backend or runtime, which start when a model is made, are not in
-    the child.
+    Making a model starts threads of a backend or runtime, and the child lacks them.
     """
     global _process_of_models
     if _process_of_models is None:
@@ -32,7 +31,7 @@ def refuse_forked_process() -> None:
 
 
 def available_cores() -> int:
-    """Cores that this process may use; at most OMP_NUM_THREADS, where it is set."""
+    """Cores that this process may use, at most OMP_NUM_THREADS if it is set."""
     if hasattr(os, "sched_getaffinity"):
         count = len(os.sched_getaffinity(0))
     else:
@@ -43,7 +42,7 @@ def available_cores() -> int:
 
 @functools.cache
 def has_amx() -> bool:
-    """True if the processor multiplies bfloat16 in tiles; False where Linux is not."""
+    """True if the processor multiplies bfloat16 in tiles; False if not on Linux."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             return "amx_bf16" in file.read().split()
@@ -57,7 +56,7 @@ def restored_handlers(
 ) -> Iterator[dict[int, Any]]:
     """Restores the handlers of signals at the end; yields them by signal.
 
-    Only the main thread may set handlers: in another one there are none.
+    Only the main thread may set handlers; another thread gets none.
     """
     is_main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in signals if is_main}
@@ -65,5 +64,5 @@ def restored_handlers(
         yield before
     finally:
         for number, handler in before.items():
-            # That of a handler in C is None.
+            # A handler in C reads as None.
             signal.signal(number, handler or signal.SIG_DFL)

@@ -14,6 +14,6 @@ def progress_bar(verbose: int | str, **options: Any) -> "tqdm[Any]":
     if verbose == "auto":
         if options.get("total") is not None and options["total"] <= _FEW:
             return tqdm(disable=True, **options)
-        # None lets tqdm look whether there is a terminal.
+        # None lets tqdm check for a terminal.
         return tqdm(disable=None, delay=_DELAY, **options)
     return tqdm(disable=not verbose, **options)

@@ -1,8 +1,8 @@
-"""Uses of names of other libraries that are not public.
+"""Uses of private names of other libraries.
 
-Each function says what is missing upstream and the versions that it was seen in.
-`tests/model/test_quirks.py` fails when a public way appears, and when a private name is
-used elsewhere.
+Each function states what upstream lacks, and in which versions.
+`tests/model/test_quirks.py` fails when a public way appears, and when other code uses
+a private name.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from roformer_keras.base.types import TensorLike, Unchecked
 if TYPE_CHECKING:
     import keras
 
-# A mixin calls methods of the class of Keras that it is mixed with.
+# A mixin calls methods of the Keras class that it is mixed into.
 KerasClass: Any = object
 
 # === Python ===
@@ -41,7 +41,7 @@ def is_import_from() -> bool:
     return False
 
 
-# Seen in Keras 3.15.1 unless a function says otherwise.
+# Each quirk was seen in Keras 3.15.1 unless its function states another version.
 
 # === Keras: layers and graphs ===
 
@@ -49,7 +49,7 @@ def is_import_from() -> bool:
 def nested_layers(layer: "keras.Layer") -> "list[keras.Layer]":
     """The layers of a layer or a model at any depth, itself first.
 
-    Keras: `Model.layers` has those of the first level, a `Layer` none.
+    Keras: `Model.layers` has only the first level; a `Layer` has no such attribute.
     """
     return list(layer._flatten_layers())
 
@@ -70,20 +70,20 @@ def run_graph(
 ) -> TensorLike:
     """The outputs of a functional model whose layers are replaced by functions.
 
-    Keras: `clone_model` replaces layers by layers only.
+    Keras: `clone_model` replaces layers only by layers.
 
     Args:
         model: functional model.
-        inputs: nested as the model takes them.
-        replace: function from a layer to the function that stands for it.
+        inputs: nested like the inputs of the model.
+        replace: function from a layer to the function that replaces it.
     """
     return model._run_through_graph(inputs, operation_fn=replace)
 
 
 def graph_nodes(model: "keras.Model") -> list[Any] | None:
-    """The calls of layers in a functional model, see `calls_of`; None of another.
+    """The layer calls of a functional model, see `calls_of`; None for other models.
 
-    Keras: a model does not tell its nodes.
+    Keras: a model does not expose its nodes.
     """
     by_depth = getattr(model, "_nodes_by_depth", None)
     return by_depth and [node for nodes in by_depth.values() for node in nodes]
@@ -92,15 +92,15 @@ def graph_nodes(model: "keras.Model") -> list[Any] | None:
 def calls_of(layer: "keras.Layer") -> list[Any]:
     """The symbolic calls of a layer: nodes with `input_tensors`, `output_tensors`.
 
-    Keras 2 has `get_output_at`; Keras 3 has `output` for a layer called once only.
+    Keras 2 has `get_output_at`; Keras 3 has `output`, only for a layer called once.
     """
     return list(layer._inbound_nodes)
 
 
 def maker_of(tensor: TensorLike) -> "keras.Operation":
-    """The layer or operation whose output a symbolic tensor is.
+    """The layer or operation that computes a symbolic tensor.
 
-    Keras: a `KerasTensor` does not tell its history.
+    Keras: a `KerasTensor` does not expose its history.
     """
     return tensor._keras_history.operation
 
@@ -108,21 +108,21 @@ def maker_of(tensor: TensorLike) -> "keras.Operation":
 def mask_of(tensor: TensorLike) -> TensorLike:
     """The mask that Keras has put on a tensor, or None.
 
-    Keras: a layer gets it as `mask=`, which functions and models outside do not.
+    Keras: a layer gets it as `mask=`; functions and models do not.
     """
     return getattr(tensor, "_keras_mask", None)
 
 
 def set_mask(tensor: TensorLike, mask: TensorLike) -> None:
-    """Puts a mask on a tensor, where layers of Keras look for it; see `mask_of`."""
+    """Puts a mask on a tensor, where Keras's layers look for it; see `mask_of`."""
     tensor._keras_mask = mask
 
 
 def is_sigmoid(output: TensorLike) -> bool:
     """True if Keras computes cross-entropies from the logits of a probability.
 
-    Keras on TensorFlow keeps the logits with the result of a sigmoid, and has no public
-    function that tells.
+    Keras on TensorFlow keeps the logits with the result of a sigmoid; no public
+    function returns them.
     """
     made_by = getattr(getattr(output, "op", None), "type", None)
     return hasattr(output, "_keras_logits") or made_by == "Sigmoid"
@@ -131,8 +131,8 @@ def is_sigmoid(output: TensorLike) -> bool:
 def called_in_training() -> bool | None:
     """The `training` of the model whose call is running; None outside of a call.
 
-    Keras: a function in a layer cannot ask; `keras.backend.learning_phase` of Keras 2
-    is gone.
+    Keras: a function in a layer cannot ask for it; Keras 2's
+    `keras.backend.learning_phase` is gone.
     """
     from keras.src.backend.common import global_state
 
@@ -146,7 +146,7 @@ def called_in_training() -> bool | None:
 def drop_variable(layer: "keras.Layer", name: str) -> None:
     """Removes a variable from a layer.
 
-    Keras: `del layer.name` collects garbage, which takes 0.6 s each.
+    Keras: each `del layer.name` collects garbage, which takes 0.6 s.
     """
     layer._untrack_variable(getattr(layer, name))
     object.__delattr__(layer, name)
@@ -154,9 +154,9 @@ def drop_variable(layer: "keras.Layer", name: str) -> None:
 
 @contextlib.contextmanager
 def adding_state(layer: "keras.Layer") -> Iterator[None]:
-    """While it lasts, a layer that is built takes new variables and metrics.
+    """Lets a built layer take new variables and metrics until the block ends.
 
-    Keras: a built layer refuses them, and only a call knows what a script adds.
+    Keras: a built layer refuses them, but a script's layer may add them in its call.
     """
     layer._tracker.unlock()
     try:
@@ -166,16 +166,16 @@ def adding_state(layer: "keras.Layer") -> Iterator[None]:
 
 
 def load_state(model: "keras.Model", weights: Any) -> None:
-    """Loads what Keras saved of a model and of its optimizer.
+    """Loads the weights of a model and of its optimizer that Keras saved.
 
-    Keras: `load_weights` takes a path that ends in `.keras` or `.weights.h5`.
+    Keras: `load_weights` takes only a path that ends in `.keras` or `.weights.h5`.
 
     Args:
-        model: compiled if the optimizer is to be loaded.
+        model: must be compiled to load the optimizer.
         weights: open `h5py.File`, `model.weights.h5` of a `.keras` file.
 
     Raises:
-        ValueError: a part has other weights than the file.
+        ValueError: the weights of a layer differ from the file's.
     """
     from keras.src.saving import saving_lib
 
@@ -204,14 +204,15 @@ def load_state(model: "keras.Model", weights: Any) -> None:
 
 
 class OptimizerSteps(KerasClass):
-    """A mixin of optimizers that may change how they clip, decay and average.
+    """A mixin for optimizers that change how they clip, decay and average.
 
-    Keras: `update_step` is public, and these steps before and after it are not. A
-    subclass overrides the public methods here; they do what Keras does.
+    Keras: `update_step` is public, but the steps before and after it are not. A
+        subclass
+    overrides the public methods here; by default they do what Keras does.
     """
 
     def clip_gradients(self, grads: list[TensorLike]) -> list[TensorLike]:
-        """The gradients as they are applied."""
+        """The gradients after clipping."""
         return list(super()._clip_gradients(grads))
 
     def decay_weights(self, variables: list[TensorLike]) -> None:
@@ -239,9 +240,9 @@ class OptimizerSteps(KerasClass):
 
 
 def new_optimizer(optimizer: "keras.Optimizer") -> "keras.Optimizer":
-    """An optimizer like another, which is not built.
+    """A new optimizer with the same settings, not built.
 
-    Keras: a configuration leaves out the arguments of `exclude_from_weight_decay`.
+    Keras: a configuration lacks the arguments of `exclude_from_weight_decay`.
     """
     new = type(optimizer).from_config(optimizer.get_config())
     for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):
@@ -251,9 +252,9 @@ def new_optimizer(optimizer: "keras.Optimizer") -> "keras.Optimizer":
 
 
 def place_of(optimizer: "keras.Optimizer", variable: TensorLike) -> int:
-    """The number of a variable among those that an optimizer trains.
+    """The index of a variable among those that an optimizer trains.
 
-    Keras: momenta are lists, and nothing public finds those of a variable.
+    Keras: momenta are lists, and no public name leads from a variable to its momenta.
     """
     return int(optimizer._get_variable_index(variable))
 
@@ -271,26 +272,27 @@ def first_epoch(model: "keras.Model") -> int | None:
 
 
 def set_first_epoch(model: "keras.Model", epoch: int | None) -> None:
-    """Sets what `first_epoch` tells."""
+    """Sets the value of `first_epoch`."""
     model._initial_epoch = epoch
 
 
 def set_loss_tracker(model: "keras.Model", tracker: "keras.Metric") -> None:
     """Sets the metric that averages the losses of batches.
 
-    Keras: it weighs a batch by its rows, also where the loss is a mean over tokens. A
-    metric that is set in the usual way would be listed a second time.
+    Keras: its metric weighs a batch by its rows, even if the loss is a mean over
+        tokens.
+    A metric that is set in the public way would be listed twice.
     """
     object.__setattr__(model, "_loss_tracker", tracker)
 
 
-# The option by which `fit` of Keras marks its own call of `evaluate`: the data is that
-# which `fit` has prepared.
+# With this option, Keras's `fit` marks its own call of `evaluate`, whose data `fit` has
+# prepared.
 IS_VALIDATION = "_use_cached_eval_dataset"
 
 
 def data_adapters() -> Any:
-    """Keras's module of adapters, which read what `fit` is given; None if it moved.
+    """Keras's module of adapters, which read the data of `fit`; None if it moved.
 
     Keras: `fit` makes them itself, with a `tf.data` that waits for its tuning.
     """
@@ -304,10 +306,10 @@ def data_adapters() -> Any:
 
 
 class BuildsWithoutBatch(KerasClass):
-    """A mixin of models that takes no batch of a dataset before the first epoch.
+    """A mixin for models that take no batch of a dataset before the first epoch.
 
-    Keras takes one to build a model in a strategy of TensorFlow. Where samples are
-    drawn, the first epoch then has another order.
+    Keras takes a batch to build a model in a TensorFlow strategy. If samples are drawn,
+    this changes the order of the first epoch.
     """
 
     def _maybe_symbolic_build(
@@ -327,12 +329,12 @@ class BuildsWithoutBatch(KerasClass):
 
 
 def set_signature(adapter: Any, signature_of: Callable[..., TensorLike]) -> None:
-    """Sets what an adapter of a `PyDataset` or a `DataLoader` expects of batches.
+    """Sets the specification of batches in an adapter of a `PyDataset` or `DataLoader`.
 
-    Keras: sizes in which the first two batches agree are fixed for all.
+    Keras: a size that is equal in the first two batches becomes fixed.
 
     Args:
-        adapter: of Keras.
+        adapter: adapter of Keras.
         signature_of: function of a batch; returns its `tf.TensorSpec`s.
     """
     is_set = getattr(adapter, "_output_signature", False) is not None
@@ -346,10 +348,10 @@ def set_signature(adapter: Any, signature_of: Callable[..., TensorLike]) -> None
 
 
 def empty_adapter(adapter: Any) -> None:
-    """Lets go of the data of an adapter that is not used any more.
+    """Releases the data of an adapter after use.
 
-    Keras and TensorFlow 2.21: the global graph keeps the functions of a dataset that is
-    made from Python, and by them the adapter, the data and the model, for ever.
+    Keras and TensorFlow 2.21: the global graph keeps the functions of a dataset made
+    from Python, and with them the adapter, the data and the model, forever.
     """
     vars(adapter).clear()
 
@@ -368,16 +370,16 @@ def merging(
 
 
 _lock = threading.Lock()
-# Keras's function, once for each `distributing_batches` that lasts.
+# Keras's function, once for each active `distributing_batches`.
 _originals: list[Callable[..., TensorLike]] = []
 
 
 @contextlib.contextmanager
 def distributing_batches(distribute: Callable[..., TensorLike]) -> Iterator[None]:
-    """While it lasts, Keras on JAX puts batches on devices by another function.
+    """Lets Keras on JAX put batches on devices by another function.
 
-    Keras splits each batch as the first one, and JAX refuses the odd last batch of a
-    data set (IndivisibleError). Keras has no hook for this.
+    Keras splits each batch like the first one, and JAX refuses a smaller last batch
+    (IndivisibleError). Keras has no hook for this.
 
     Args:
         distribute: function of Keras's own function and of its arguments.
@@ -404,7 +406,7 @@ def distributing_batches(distribute: Callable[..., TensorLike]) -> Iterator[None
 def has_onednn() -> bool:
     """True if TensorFlow computes with oneDNN.
 
-    TensorFlow 2.21: its own tests ask a private module.
+    TensorFlow 2.21: its own tests use a private module to find out.
     """
     try:
         from tensorflow.python.util import _pywrap_util_port as port
@@ -415,8 +417,8 @@ def has_onednn() -> bool:
 
 
 def torch_version(tensor: TensorLike) -> tuple[int, int]:
-    """Address of a tensor of PyTorch, and how often it was written to in place.
+    """Address of a PyTorch tensor, and how often it was written in place.
 
-    PyTorch 2.13: its notes on autograd name the number, and no public name gives it.
+    PyTorch 2.13: its notes on autograd name the number, but no public name returns it.
     """
     return tensor.data_ptr(), tensor._version

@@ -17,9 +17,9 @@ class PiecewiseLinear(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         learning_rate: float.
-        points: pairs (step, factor), ascending. Before the first the factor rises from
-            0 at step 0, so that the first update then has the rate 0; after the last
-            it stays. None: constant.
+        points: pairs (step, factor), ascending. Before the first point, the factor
+            rises from 0 at step 0, so the first update has the rate 0; after the last
+            point it is constant. Without points, it is always 1.
 
     Call arguments:
         step: int. Updates so far.

@@ -64,7 +64,7 @@ class Task(NamedTuple):
     has_tokens: bool = False
 
     def objective(self, options: Mapping[str, Any]) -> TaskObjective:
-        """The objective that options name.
+        """The objective that the options name.
 
         Args:
             options: dict of arguments of the class.
@@ -81,7 +81,7 @@ class TaskOptions:
     Args:
         multi_label: text-classification: any number of classes a row.
         crf: token-classification: predict all tags of a text together.
-        objective: sentence-embedding: what labels are (default: cosent).
+        objective: sentence-embedding: the meaning of labels (default: cosent).
         pooling: vector of a text: at [CLS], the mean, or another of its tokens'
             (default: the task's).
         head_activation: text-classification, text-regression: activation of a dense
@@ -141,4 +141,4 @@ Example:
 
 def task_of(class_name: str | None) -> Task | None:
     """The task of a class; None if it is no task."""
-    return next((one for one in TASKS.values() if one.class_name == class_name), None)
+    return next((x for x in TASKS.values() if x.class_name == class_name), None)

@@ -2,25 +2,25 @@
 
 from typing import Any, Literal, TypeAlias, get_args
 
-# A tensor of the backend, a symbolic one or an array: Keras has no type for them all.
+# A tensor of the backend, a symbolic tensor or an array; Keras has no common type.
 TensorLike: TypeAlias = Any
 
-# An argument as a user gives it, before it is checked.
+# An argument of a user, before its check.
 Unchecked: TypeAlias = object
 
-# None is a length that is not known.
+# None is an unknown length.
 Shape: TypeAlias = tuple[int | None, ...]
 
-# Texts or labels in any container: lists, arrays, pandas, tf.data, or what Keras takes.
+# Texts or labels in any container: lists, arrays, pandas, tf.data, Keras's datasets.
 Texts: TypeAlias = Any
 
 # 0 for no progress bar, 1 for one, "auto" for one on a terminal.
 Verbose: TypeAlias = int | str
 
-# One process of this machine, or the processes of a Ray.
+# One process of this machine, or the processes of a Ray cluster.
 RunsOn = Literal["keras", "ray"]
 
-# What computes the steps of a generation; the first one is the default. With `int8`,
+# Engines for the steps of a generation; the first one is the default. With `int8`,
 # weights are stored in 8 bits.
 Engine = Literal["auto", "keras", "openvino", "openvino-int8"]
 ENGINES = get_args(Engine)
