@@ -81,7 +81,7 @@ class TaskOptions:
     Args:
         multi_label: text-classification: any number of classes a row.
         crf: token-classification: predict all tags of a text together.
-        objective: sentence-embedding: the meaning of labels (default: cosent).
+        objective: sentence-embedding: what labels are (default: cosent).
         pooling: vector of a text: at [CLS], the mean, or another of its tokens'
             (default: the task's).
         head_activation: text-classification, text-regression: activation of a dense

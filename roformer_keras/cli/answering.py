@@ -69,7 +69,7 @@ class Answering:
                 )
         engine = job.worker_engine if self._on_ray else job.engine
         self.verb = _select(kind, {**values, "engine": engine})
-        self.layout = vars(_select(layouts.LAYOUTS[spec.layout], values))
+        self.layout = vars(_select(layouts.layout_of(spec), values))
         if not (self.quiet or "source" in values or spec.operands):
             remark_source(self.verb.source)
 

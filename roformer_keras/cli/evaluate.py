@@ -19,7 +19,7 @@ EXAMPLES = (
     "evaluate reviews held-out.tsv",
     "evaluate reviews held-out.tsv --json -o report",
 )
-OPTIONS = (layouts.TrainedLayout,)
+OPTIONS = (layouts.TableLayout,)
 
 
 def run(

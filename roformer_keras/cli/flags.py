@@ -82,6 +82,10 @@ def add_flags(parser: argparse.ArgumentParser, command: Any) -> None:
         options |= _arguments(kind)
     for table, kind in getattr(command, "SETTINGS", {}).items():
         settings |= _arguments(kind, table, is_setting=True)
+    # A command may explain the options of its classes in other words.
+    helps = read_docstring(command.run)
+    for name, one in options.items():
+        options[name] = one._replace(help=helps.get(name, one.help))
     arguments, known = {}, {**settings, **options}
     for name, one in _arguments(command.run).items():
         # It has the rule of a field of its name, and the help unless it has its own.

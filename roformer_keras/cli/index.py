@@ -24,6 +24,8 @@ def run(file: str, *, output: str, engine: Engine = "auto", **flags) -> None:
         file: texts, one a line; or a table, as `embed` takes it.
         output: folder of the index.
         engine: as in `embed`.
+        encoding: of a text file; auto looks for a byte-order mark, or tries UTF-8 and
+            GB18030.
     """
     from roformer_keras.cli.answering import Answering
     from roformer_keras.jobs.sinks import Vectors

@@ -10,6 +10,7 @@ from roformer_keras.base.types import (
     FileHeader,
 )
 from roformer_keras.tables.formats import FORMAT_CHOICES
+from roformer_keras.verbs.surfaces import Inputs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,36 +33,13 @@ class TableLayout:
         format: of the file, if its extension does not say it.
         header: first if the first row of a table names its columns, none if it does
             not (default: it does if it has the names of the fields).
-        encoding: of a text file; auto looks for a byte-order mark, or tries UTF-8 and
-            GB18030.
+        encoding: of a text file, as in `embed`.
     """
 
     fields: tuple[str, ...] = ()
     format: str | None = choice(None, choices=FORMAT_CHOICES)
     header: FileHeader | None = None
     encoding: FileEncoding = "utf-8"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PairLayout(TableLayout):
-    """Layout of a file of pairs.
-
-    Args:
-        fields: keys or columns of the two texts (default: first,second, or the first
-            two columns).
-        encoding: of a text file, as in `embed`.
-    """
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainedLayout(TableLayout):
-    """Layout of a file for a fine-tuned model.
-
-    Args:
-        fields: columns or keys of the texts (default: the names of the training; the
-            first columns of standard input, and of a .txt that lacks those).
-        encoding: of a text file, as in `embed`.
-    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,10 +72,6 @@ class JobFlags(LocalFlags):
     worker_engine: Engine = "auto"
 
 
-# By the names that verbs give them.
-LAYOUTS = {
-    "lines": LineLayout,
-    "table": TableLayout,
-    "pairs": PairLayout,
-    "trained": TrainedLayout,
-}
+def layout_of(inputs: Inputs) -> type:
+    """The layout of the files of a verb."""
+    return TableLayout if inputs.columns else LineLayout

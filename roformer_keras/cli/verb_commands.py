@@ -24,10 +24,14 @@ def command_of(kind: type[Verb]) -> types.SimpleNamespace:
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
         inspect.Parameter.KEYWORD_ONLY,
     )
+    explained = read_docstring(kind)
     helps = {"output": kind.output.help}
-    # What the engines of a verb do that others do not.
-    if engine := read_docstring(kind).get("engine"):
-        helps["engine"] = engine
+    # A verb may say more of these than others do.
+    helps |= {
+        name: explained[name] for name in ("engine", "encoding") if name in explained
+    }
+    if spec.columns:
+        helps["fields"] = spec.columns
     parameters = [
         inspect.Parameter(name, operand, annotation=str) for name in spec.operands
     ]
@@ -69,6 +73,6 @@ def command_of(kind: type[Verb]) -> types.SimpleNamespace:
     return types.SimpleNamespace(
         run=run,
         EXAMPLES=kind.examples,
-        OPTIONS=(kind, layouts.LAYOUTS[spec.layout], layouts.JobFlags),
+        OPTIONS=(kind, layouts.layout_of(spec), layouts.JobFlags),
         SETTINGS={"ray": RAY},
     )

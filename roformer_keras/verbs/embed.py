@@ -22,6 +22,8 @@ class Embed(VectorVerb):
             keras; openvino-int8 has weights in 8 bits; ray computes in many processes:
             files, a folder or a pattern of .jsonl, .csv, .tsv, .txt or .parquet on any
             file system in, a folder of parts out.
+        encoding: of a text file; auto looks for a byte-order mark, or tries UTF-8 and
+            GB18030.
         normalize: keep the length of the vectors, instead of 1.
         dtype: bfloat16 is faster for many texts where the processor has it, and less
             exact (default: float32).
@@ -36,7 +38,7 @@ class Embed(VectorVerb):
         "such as .csv, or with --fields, --format or --header; - is standard input",
         needs_file=True,
         flag="",
-        layout="table",
+        columns="column or key of the texts (default: text)",
         may_be_blank=True,
     )
     output = Output(

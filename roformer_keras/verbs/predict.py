@@ -33,7 +33,8 @@ class Predict(ReadingVerb):
         typed="row to take instead of a file, of as many texts as the task has, with "
         "choices as a JSON list; may be repeated",
         count=0,
-        layout="trained",
+        columns="columns or keys of the texts (default: the names of the training; the "
+        "first columns of standard input, and of a .txt that lacks those)",
     )
     output = Output({}, ".jsonl, or - for standard output", (".jsonl",))
     route = Route("/predict", "rows")

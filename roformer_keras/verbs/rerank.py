@@ -36,7 +36,8 @@ class Rerank(VectorVerb):
         flag="query",
         typed="of all texts",
         is_shared=True,
-        layout="pairs",
+        columns="keys or columns of the two texts (default: first,second, or the first "
+        "two columns)",
     )
     output = Output(
         {"score": float},

@@ -18,6 +18,8 @@ class Search(VectorVerb):
     """Find the texts of an index that are nearest to queries, by their cosines.
 
     Args:
+        encoding: of a text file; auto looks for a byte-order mark, or tries UTF-8 and
+            GB18030.
         index: folder of `roformer-keras index`.
         source: of the model (default: the one that made the index).
         max_length: tokens to which queries are cut (default: that of the index).
@@ -34,7 +36,7 @@ class Search(VectorVerb):
         file="queries, one a line; or a table, as embed takes it; - is standard input",
         operands=("index",),
         typed="query to take instead of a file; may be repeated",
-        layout="table",
+        columns="column or key of the texts (default: text)",
     )
     output = Output(
         {"results": [{"text": str, "score": float, "row": int}]},

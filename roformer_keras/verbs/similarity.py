@@ -22,7 +22,8 @@ class Similarity(VectorVerb):
         flag="pair",
         typed="two texts to compare, instead of a file; may be repeated",
         count=2,
-        layout="pairs",
+        columns="keys or columns of the two texts (default: first,second, or the first "
+        "two columns)",
     )
     output = Output(
         {"similarity": float},

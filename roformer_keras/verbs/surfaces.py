@@ -43,7 +43,7 @@ class Inputs:
         flag, typed: name and help of the flag for a row that is typed, or with
             `is_shared` for the first text of all rows; "" for none.
         count: texts that the flag takes; 0 for any number.
-        layout: flags that say how a file is laid out; a name of `cli.layouts.LAYOUTS`.
+        columns: help of the flag --fields; "" for files of lines alone.
         may_be_blank: bool. True if a blank line is a row.
     """
 
@@ -55,7 +55,7 @@ class Inputs:
     typed: str = ""
     count: int = 1
     is_shared: bool = False
-    layout: str = "lines"
+    columns: str = ""
     may_be_blank: bool = False
 
 
