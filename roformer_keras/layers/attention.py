@@ -16,7 +16,7 @@ from roformer_keras.layers.projection import Projection
 
 
 class ProjectedAttention(ConfiguredLayer):
-    """Projections to heads and back, and the rotation; subclasses attend.
+    """Projections to heads and back, and the rotation; subclasses compute attention.
 
     Args:
         num_heads: int, at least 1.
@@ -28,7 +28,7 @@ class ProjectedAttention(ConfiguredLayer):
             `"half_split"`, which pairs features `(i, i + key_dim / 2)`.
         rotary: bool. False leaves queries and keys without positions.
         use_bias: bool. True for RoFormer, False for RoFormerV2.
-        kernel_initializer: of all four projections.
+        kernel_initializer: initializer of all four projections.
         kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Raises:
@@ -48,7 +48,7 @@ class ProjectedAttention(ConfiguredLayer):
         kernel_initializer: Any = "glorot_uniform",
         **kwargs: Any,
     ):
-        # Fractional positions must not be rounded to the compute type on the way in.
+        # Casting to the compute type would round fractional positions.
         super().__init__(autocast=False, **kwargs)
         key_dim = head_dim if key_dim is None else key_dim
         for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
@@ -83,7 +83,7 @@ class ProjectedAttention(ConfiguredLayer):
         return Projection(
             units,
             use_bias=self.use_bias,
-            # A shared initializer object would give equal weights in some backends.
+            # In some backends, a shared initializer object would give equal weights.
             kernel_initializer=self.kernel_initializer.clone(),
             dtype=self.dtype_policy,
             name=name,
@@ -112,7 +112,7 @@ class ProjectedAttention(ConfiguredLayer):
         )
 
     def _joined(self, mixed):
-        """`(batch, length, heads, head_dim)` to the output of the layer."""
+        """The layer's output, from `(batch, length, heads, head_dim)`."""
         batch, length = ops.shape(mixed)[:2]
         mixed = ops.reshape(mixed, (batch, length, self.num_heads * self.head_dim))
         return self.output_dense(mixed)
@@ -142,7 +142,7 @@ class RoPEAttention(ProjectedAttention):
         num_heads: int, at least 1.
         head_dim: int, at least 1. Features per head of the values.
         dropout: float in [0, 1). Rate on attention weights, training only.
-        kwargs: as `ProjectedAttention` takes them.
+        kwargs: as in `ProjectedAttention`.
 
     Call arguments:
         x: float `(batch, length, hidden_dim)`.
@@ -151,25 +151,25 @@ class RoPEAttention(ProjectedAttention):
         position_ids: float or int `(batch or 1, length)`, may be fractional.
             0, 1, 2, ... (counted from `cache_index`) if it is not given.
         residual_scores: float `(batch, num_heads, query, key)`, added to the scores.
-        return_scores: bool. Returns the scaled scores too, as they are before
+        return_scores: bool. Whether to return the scaled scores too, before
             `residual_scores`, mask and softmax.
         cache: pair of rotated keys `(batch, num_heads, capacity, key_dim)` and
             values `(batch, num_heads, capacity, head_dim)`; see `create_cache`.
-            The keys of `x` are written into it, and its whole capacity is attended
-            to: the mask must hide what has not been written.
-        cache_index: int, or int scalar tensor. Where in the cache `x` begins;
+                The keys of `x` are written into it. Attention covers its whole
+                capacity: the mask must hide the unwritten keys.
+        cache_index: int, or int scalar tensor. Index of `x` in the cache;
             `cache_index + length` must not exceed the capacity.
-        context: sequence of caches that are read and not written. Their keys stand
-            before those of `x` in the mask, in this order. In a context of fewer rows
-            each row serves several neighbouring rows of `x`.
+        context: sequence of caches that are read and not written. Their keys precede
+            those of `x` in the mask, in this order. If a context has fewer rows, each
+            of its rows serves several neighbouring rows of `x`.
 
     Returns:
-        float `(batch, length, hidden_dim)`; a tuple with the scores (`return_scores`)
-        and the updated cache (`cache`), where they are asked for.
+        float `(batch, length, hidden_dim)`; with `return_scores` or `cache`, a tuple
+        with the scores and the updated cache.
 
     Raises:
         ConfigurationError: `key_dim` is odd, or another argument breaks its rule.
-        ValueError: `x` is not of rank 3; names the shape it got.
+        ValueError: `x` is not of rank 3; names its shape.
 
     Example:
         >>> attention = layers.RoPEAttention(num_heads=2, head_dim=8)
@@ -191,7 +191,7 @@ class RoPEAttention(ProjectedAttention):
         self.attention_dropout = keras.layers.Dropout(
             dropout, dtype=self.dtype_policy, name="attention_dropout"
         )
-        # True if a graph of TensorFlow that trains on texts of unknown length computes
+        # True if a TensorFlow graph that trains on texts of unknown length computes
         # scores in blocks, see `long_attention`.
         self.in_blocks = False
 
@@ -209,8 +209,8 @@ class RoPEAttention(ProjectedAttention):
     ) -> TensorLike:
         query, key, value = self._heads(x)
         query, key = self._rotated(query, key, position_ids, cache_index)
-        # (batch, heads, length, features per head): a cache in this order is not
-        # transposed for each token that is generated.
+        # (batch, heads, length, features per head): a cache in this order needs no
+        # transpose for each generated token.
         query, key, value = (
             ops.transpose(projected, (0, 2, 1, 3)) for projected in (query, key, value)
         )
@@ -226,7 +226,7 @@ class RoPEAttention(ProjectedAttention):
         if is_alone and self._is_in_blocks(query, training):
             return self._attended(query, key, value, attention_mask, training)
 
-        # One by one: concatenating keys would copy them for every token.
+        # Concatenating the keys would copy them for every token.
         segments = [*context, (key, value)]
         scores = [_scores(query, keys) for keys, _ in segments]
         scores = ops.concatenate(scores, axis=-1) if context else scores[0]
@@ -239,15 +239,15 @@ class RoPEAttention(ProjectedAttention):
         weights = self.attention_dropout(weights, training=training)
 
         if not context:
-            # Slicing is free, but its gradient is a copy. Not by `einsum`, whose ONNX
-            # form transposes the values to and fro.
+            # Slicing is free, but its gradient is a copy. The ONNX form of `einsum`
+            # would transpose the values twice.
             mixed = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
         else:
-            mixed, first = 0, 0
+            mixed, begin = 0, 0
             for keys, values in segments:
-                last = first + keys.shape[2]
-                mixed = mixed + _mixed(weights[..., first:last], values)
-                first = last
+                end = begin + keys.shape[2]
+                mixed = mixed + _mixed(weights[..., begin:end], values)
+                begin = end
         output = self._joined(mixed)
         extras = ((scores,) if return_scores else ()) + (
             (cache,) if cache is not None else ()
@@ -255,13 +255,13 @@ class RoPEAttention(ProjectedAttention):
         return (output, *extras) if extras else output
 
     def _is_in_blocks(self, query, training):
-        """True if scores may be too many to compute at once."""
+        """True if there may be too many scores to compute at once."""
         if training and query.shape[2] is None:
             return self.in_blocks
         return may_be_long(query, self.dropout if training else 0.0)
 
     def _attended(self, query, key, value, attention_mask, training):
-        """The output of the layer, where scores may take too much memory."""
+        """The layer's output, for scores that may take too much memory."""
         seed, rate = None, self.dropout if training else 0.0
         if training:
             seed = self.attention_dropout.seed_generator.next if rate else int
@@ -305,23 +305,23 @@ class RoPEAttention(ProjectedAttention):
 
 
 def _scores(query, keys):
-    """`(batch, heads, query, key)`; the number of keys' rows divides the batch."""
+    """Scores `(batch, heads, query, key)`; the keys' rows divide the batch."""
     batch, heads, length, dim = query.shape
     rows = keys.shape[0]
     if rows == batch:
         return ops.einsum("bhqd,bhkd->bhqk", query, keys)
-    # One product for all the rows that share keys, instead of one for each.
+    # One product for all rows that share keys, instead of one for each row.
     query = ops.reshape(query, (rows, batch // rows, heads, length, dim))
     scores = ops.einsum("gnhqd,ghkd->gnhqk", query, keys)
     return ops.reshape(scores, (batch, heads, length, keys.shape[2]))
 
 
 def _mixed(weights, values):
-    """`(batch, query, heads, head_dim)`: values weighted, shared as in `_scores`."""
+    """Weighted values `(batch, query, heads, head_dim)`, shared as in `_scores`."""
     batch, heads, length, _ = weights.shape
     rows = values.shape[0]
     if rows == batch:
-        # Not by `einsum`, whose ONNX form transposes the values to and fro.
+        # The ONNX form of `einsum` would transpose the values twice.
         return ops.transpose(ops.matmul(weights, values), (0, 2, 1, 3))
     weights = ops.reshape(weights, (rows, batch // rows, *weights.shape[1:]))
     mixed = ops.einsum("gnhqk,ghkd->gnqhd", weights, values)
@@ -329,9 +329,9 @@ def _mixed(weights, values):
 
 
 def _check_room(capacity, index, length):
-    """Refuses known numbers that do not fit: `slice_update` would move the start."""
-    known = all(isinstance(number, int) for number in (capacity, index, length))
-    if known and not 0 <= index <= capacity - length:
+    """Refuses known sizes that do not fit: `slice_update` would move the start."""
+    is_known = all(isinstance(number, int) for number in (capacity, index, length))
+    if is_known and not 0 <= index <= capacity - length:
         raise ConfigurationError(
             f"a cache of capacity {capacity} has no room for {length} tokens at index "
             f"{index}: create a larger one"
@@ -343,15 +343,15 @@ def _attention_weights(scores, attention_mask=None):
     if attention_mask is not None:
         scores = scores + _additive(attention_mask, scores.dtype)
     if scores.shape[-1] == 1:
-        # `ops.softmax` warns of a single key, but a text of one token is fine.
+        # `ops.softmax` warns of a single key, but a text of one token is valid.
         return ops.ones_like(scores)
     return ops.softmax(scores, axis=-1)
 
 
 def _additive(mask, dtype):
-    """0 where True and a number that no score outweighs where False.
+    """0 where a mask is True, and a number below every score where it is False.
 
-    Adding is faster than selecting, and leaves a row with nothing visible finite.
+    Adding is faster than selecting, and keeps a row without visible keys finite.
     """
     lowest = -3e4 if keras.backend.standardize_dtype(dtype) == "float16" else -1e9
     return (1.0 - ops.cast(mask, dtype)) * ops.cast(lowest, dtype)

@@ -23,7 +23,7 @@ class FeedForward(ConfiguredLayer):
         intermediate_dim: int, at least 1.
         activation: name of a Keras activation; `"gelu"` is the exact form.
         use_bias: bool. True for RoFormer, False for RoFormerV2.
-        kernel_initializer: of both kernels.
+        kernel_initializer: initializer of both kernels.
         kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -105,17 +105,17 @@ class RoFormerBlock(ConfiguredLayer):
 
     Attributes:
         recompute: bool, False at first. Whether training computes the block again in
-            the backward pass instead of keeping its activations; not with a cache.
+            the backward pass instead of storing its activations; ignored with a cache.
 
     Call arguments:
         x: float `(batch, length, hidden_dim)`.
         condition: float `(batch, condition_dim)`, if the norms take one.
-        attention_mask, position_ids: as the attention takes them.
-        residual_scores, return_scores: as the attention takes them.
-        cache, cache_index, context: as the attention takes them.
+        attention_mask, position_ids: as in the attention.
+        residual_scores, return_scores: as in the attention.
+        cache, cache_index, context: as in the attention.
 
     Returns:
-        float `(batch, length, hidden_dim)`, followed by scores and cache where the
+        float `(batch, length, hidden_dim)`, followed by scores and cache if the
         attention returns them.
 
     Example:
@@ -228,8 +228,8 @@ class RoFormerBlock(ConfiguredLayer):
         return (x if self.norm_first else norm(x, *condition)), extras
 
     def _feed(self, x):
-        # (batch * length, hidden_dim), also for the sum: TensorFlow joins it with the
-        # product and the bias before it, where no reshape stands between.
+        # (batch * length, hidden_dim), also for the sum: TensorFlow fuses it with the
+        # product and the bias before it, if no reshape comes between.
         return self.feed_forward(ops.reshape(x, (-1, x.shape[-1])))
 
     def compute_output_spec(
@@ -237,8 +237,8 @@ class RoFormerBlock(ConfiguredLayer):
     ) -> TensorLike:
         if options.get("return_scores") or options.get("cache") is not None:
             return super().compute_output_spec(x, *args, **options)
-        # Tracing each block for a shape that is known takes two thirds of the time in
-        # which a base model is built.
+        # Tracing each block for a known shape would take two thirds of the time that a
+        # base model takes to build.
         return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
 
     @classmethod

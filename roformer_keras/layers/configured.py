@@ -1,4 +1,4 @@
-"""Layers whose configuration is made of the arguments of their constructors."""
+"""Layers whose configuration consists of their constructor's arguments."""
 
 import inspect
 from typing import Any
@@ -7,12 +7,12 @@ import keras
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """A base of layers that keep each argument as an attribute of the same name."""
+    """A base of layers that store each argument as an attribute of the same name."""
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         for kind in type(self).__mro__[::-1]:
-            # One with its own configuration need not keep what it takes.
+            # A layer with its own configuration may store its arguments differently.
             if not issubclass(kind, ConfiguredLayer) or "get_config" in vars(kind):
                 continue
             for name, parameter in inspect.signature(kind).parameters.items():

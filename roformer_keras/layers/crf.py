@@ -1,8 +1,7 @@
 """A conditional random field over the tags of a sequence, and the accuracy of tags.
 
-A tag below 0 is none: in targets it leaves its position out, in predictions it stands
-where there was nothing to predict. All is computed in float32, whatever the dtype
-policy.
+A tag below 0 means no tag: targets omit its position, and predictions have it at
+omitted positions. All computation is in float32, whatever the dtype policy.
 """
 
 import itertools
@@ -21,39 +20,39 @@ _NO_TAG = -1
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class ConditionalRandomField(ConfiguredLayer):
-    """Scores of tags, to which those of their transitions belong.
+    """Scores of tags, extended by scores of their transitions.
 
-    A sequence of tags scores the sum of what each tag scores at its position and of
-    `transitions[i, j]` for each tag `i` that is followed by `j`. The layer itself only
-    marks positions that are left out; `loss` and `decode` do the rest.
+    The score of a sequence of tags is the sum of each tag's score at its position and
+    of `transitions[i, j]` for each tag `i` that is followed by `j`. The layer itself
+    only marks omitted positions; `loss` and `decode` do the computation.
 
-    A position that is left out is as though it were not there: the tags on either side
-    of it are neighbours, wherever it stands. bert4keras computes the same where what is
-    left out is at the end. Elsewhere its loss is of no probability: it leaves out a
-    transition of the target, and not of the sequences the target is held against.
+    An omitted position, wherever it stands, makes the tags on either side of it
+    neighbours. bert4keras computes the same for omitted positions at the end. Elsewhere
+    its loss is not that of a probability: it omits a transition of the target, but not
+    of the sequences that compete with the target.
 
     Args:
-        learning_rate_multiplier: float above 0. Transitions are kept divided by it, so
-            that an optimizer whose steps do not depend on the size of gradients, as
-            Adam's do not, moves them this much faster than other weights. The rate
-            that suits a pre-trained encoder is too low for them: some hundreds help.
-            The steps of plain SGD grow by its square, and so do gradients: where they
-            are clipped by their norm, a multiplier of 1000 leaves next to nothing of
+        learning_rate_multiplier: float above 0. Transitions are stored divided by it,
+            so that an optimizer such as Adam, whose steps do not depend on the size of
+            gradients, moves them this many times faster than other weights. The rate of
+            a pre-trained encoder is too low for them; a multiplier of some hundreds
+            helps. With plain SGD, the steps grow by its square, and so do gradients: if
+            gradients are clipped by their norm, a multiplier of 1000 nearly erases
             those of the encoder.
-        kernel_initializer: of the transitions, before the division.
+        kernel_initializer: initializer of the transitions, before the division.
         kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         scores: float `(batch, length, num_tags)`.
-        mask: bool `(batch, length)`; False leaves a position out.
+        mask: bool `(batch, length)`; False omits a position.
 
     Returns:
-        float32, of the shape of `scores`: them, with -inf for every tag of a position
-        that is left out. So the mask reaches a loss that Keras calls.
+        float32, of the shape of `scores`: the scores, with -inf for every tag of an
+        omitted position. So the mask reaches a loss that Keras calls.
 
     Raises:
         ConfigurationError: `learning_rate_multiplier` is not above 0.
-        ValueError: `scores` or `mask` is not of the shape it must be.
+        ValueError: `scores` or `mask` has a wrong shape.
 
     Example:
         >>> field = layers.ConditionalRandomField()
@@ -61,7 +60,7 @@ class ConditionalRandomField(ConfiguredLayer):
         >>> scores = field(np.zeros((1, 4, 3)), mask=mask)
         >>> ops.shape(field.loss(np.array([[0, 1, 2, 0]]), scores))
         (1,)
-        >>> int(field.decode(scores)[0, 3])  # left out
+        >>> int(field.decode(scores)[0, 3])  # omitted
         -1
 
     Source: Lafferty et al. 2001, "Conditional Random Fields".
@@ -73,7 +72,7 @@ class ConditionalRandomField(ConfiguredLayer):
         kernel_initializer: Any = "glorot_uniform",
         **kwargs: Any,
     ):
-        # Scores that come in float32 stay so.
+        # Scores that arrive in float32 keep their type.
         super().__init__(autocast=False, **kwargs)
         refuse(
             not learning_rate_multiplier > 0,
@@ -118,23 +117,24 @@ class ConditionalRandomField(ConfiguredLayer):
     def compute_mask(
         self, inputs: TensorLike, previous_mask: TensorLike = None
     ) -> TensorLike:
-        # It is in the scores: Keras would apply it to losses a second time.
+        # The scores carry the mask: Keras would apply it to losses a second time.
         return None
 
     def loss(
         self, tags: TensorLike, scores: TensorLike, mask: TensorLike = None
     ) -> TensorLike:
-        """The negative log-likelihood of tags, also as the loss of `compile`.
+        """The negative log-likelihood of tags, also usable as the loss of `compile`.
 
-        Keras saves no method with a compiled model: load one with `compile=False`, and
+        Keras saves no method with a compiled model: load the model with
+            `compile=False`, and
         compile it again.
 
         Args:
             tags: int `(batch, length)`, below `num_tags`, which is not checked; a
-                negative tag leaves its position out.
-            scores: float `(batch, length, num_tags)`. Positions where all are -inf, as
-                the layer marks them, are left out.
-            mask: bool `(batch, length)`; False leaves a position out.
+                negative tag omits its position.
+            scores: float `(batch, length, num_tags)`. Positions where all scores are
+                -inf, the layer's mark, are omitted.
+            mask: bool `(batch, length)`; False omits a position.
 
         Returns:
             float32 `(batch,)`; 0 for a row without positions.
@@ -149,18 +149,18 @@ class ConditionalRandomField(ConfiguredLayer):
         return total - _path_score(tags, scores, transitions, visible)
 
     def decode(self, scores: TensorLike, mask: TensorLike = None) -> TensorLike:
-        """The sequence of tags that scores best, by the algorithm of Viterbi.
+        """The sequence of tags with the best score, by the Viterbi algorithm.
 
-        Arrays, as `predict` returns them, are decoded in NumPy, without compiling;
-        tensors by the backend, in a graph too.
+        Arrays, such as the results of `predict`, are decoded in NumPy, without
+        compiling; tensors are decoded by the backend, also in a graph.
 
         Args:
             scores: as for `loss`.
             mask: as for `loss`.
 
         Returns:
-            int32 `(batch, length)`, an array or a tensor as `scores` was; -1 at
-            positions that are left out.
+            int32 `(batch, length)`, an array for an array and a tensor for a tensor; -1
+            at omitted positions.
         """
         is_array = isinstance(scores, np.ndarray)
         scores, visible = _scores_and_mask(scores, mask)
@@ -181,9 +181,9 @@ class ConditionalRandomField(ConfiguredLayer):
 def _log_total(scores, transitions, visible):
     """The logarithm of the sum of `exp(score)` over all paths: float32 `(batch,)`.
 
-    Its gradients are the probabilities of tags and transitions, which sums from both
-    ends give. They are inserted by hand: backends differentiate loops slowly, and
-    TensorFlow's XLA does not compile the result.
+    Its gradients, the probabilities of tags and transitions, follow from sums that
+    start at both ends. They are inserted by hand: backends differentiate loops slowly,
+    and TensorFlow's XLA does not compile the result.
     """
     fixed, fixed_transitions = map(ops.stop_gradient, (scores, transitions))
     forth, total = _from_the_left(fixed, fixed_transitions, visible, ops.logsumexp)
@@ -194,7 +194,7 @@ def _log_total(scores, transitions, visible):
         ops.logsumexp,
     )
     back = ops.flip(back, axis=0)
-    # (length, batch, from, to): probabilities of the tag before and of the one here
+    # (length, batch, from, to): probabilities of the previous tag and this one
     before = ops.concatenate([ops.zeros_like(forth[:1]), forth[:-1]], axis=0)
     pairs = before[..., :, None] + fixed_transitions + back[..., None, :]
     pairs = ops.exp(pairs - ops.logsumexp(pairs, axis=(-2, -1), keepdims=True))
@@ -206,7 +206,7 @@ def _log_total(scores, transitions, visible):
     # (length, batch, tag)
     singles = ops.where(is_first, ops.softmax(back), ops.sum(pairs, axis=-2))
     singles = ops.transpose(singles, (1, 0, 2))
-    # Zeros, for the sake of their gradients.
+    # Zeros whose gradients are the probabilities.
     change = ops.where(ops.not_equal(scores, -np.inf), scores - fixed, 0.0)
     total = total + ops.sum(singles * change, axis=(1, 2))
     change = transitions - fixed_transitions
@@ -214,7 +214,7 @@ def _log_total(scores, transitions, visible):
 
 
 def _from_the_left(scores, transitions, visible, reduce, library=ops, scan=None):
-    """The sum, or the best, of all paths that end in a tag."""
+    """The sum, or the maximum, of all paths that end in a tag."""
 
     def step(carry, inputs):
         before, total = carry
@@ -238,21 +238,21 @@ def _from_the_left(scores, transitions, visible, reduce, library=ops, scan=None)
 
 
 def _is_first(visible, library=ops):
-    """bool `(batch, length)`: at the first position of each row that is visible."""
+    """bool `(batch, length)`: True at the first visible position of each row."""
     return library.logical_and(visible, library.cumsum(visible, axis=1) == 1)
 
 
 def _viterbi(scores, transitions, visible, library=ops, scan=None):
     """int `(batch, length)`; arguments as in `_from_the_left`.
 
-    The tag that led to the best one is found on the way back, for one tag per position,
-    instead of being kept for all tags on the way there.
+    The backward pass computes the best predecessor of one tag per position, so the
+    forward pass need not store it for all tags.
     """
     best, _ = _from_the_left(
         scores, transitions, visible, library.max, library=library, scan=scan
     )
     into = library.transpose(transitions)
-    # Whether the next position is visible.
+    # True if the next position is visible.
     is_continuation = library.concatenate(
         [visible[:, 1:], library.zeros_like(visible[:, :1])], axis=1
     )
@@ -264,17 +264,17 @@ def _viterbi(scores, transitions, visible, library=ops, scan=None):
         carry = (library.where(is_continuation, way, after),)
         return carry, carry
 
-    last = library.argmax(best[-1], axis=-1)
+    last_tag = library.argmax(best[-1], axis=-1)
     inputs = best, library.transpose(is_continuation)
-    _, (tags,) = (scan or _scan)(step, (last,), inputs, reverse=True)
+    _, (tags,) = (scan or _scan)(step, (last_tag,), inputs, reverse=True)
     return library.where(visible, library.transpose(tags), _NO_TAG)
 
 
 def _scan(step, carry, inputs, reverse=False):
     """`ops.scan` for inputs `(length, batch, dim)` or bool `(length, batch)`.
 
-    They are put into one tensor: where the length is not known, Keras's TensorFlow
-    backend takes no more.
+    The inputs are packed into one tensor: with an unknown length, Keras's TensorFlow
+    backend accepts only one.
     """
     is_mark = [len(array.shape) == 2 for array in inputs]
     arrays = [
@@ -303,12 +303,12 @@ def _scan_arrays(step, carry, inputs, reverse=False):
 
 
 def _path_score(tags, scores, transitions, visible):
-    """The scores of tags and of their transitions, summed: float `(batch,)`."""
+    """The sum of the scores of tags and of their transitions: float `(batch,)`."""
     num_tags = scores.shape[-1]
     tags = ops.where(visible, tags, _NO_TAG)
     is_tag = ops.one_hot(tags, num_tags, dtype="bool")
     tag_scores = ops.sum(ops.where(is_tag, scores, 0.0), axis=(1, 2))
-    # Positions that are left out go to the end, where no tag follows.
+    # Sort omitted positions to the end, where no tag follows.
     length = ops.shape(tags)[1]
     positions = ops.arange(length, dtype="int32")
     positions = ops.where(visible, positions, positions + length)
@@ -326,7 +326,7 @@ def _scores_and_mask(scores, mask):
     """Scores in float32, and a mask without the positions whose scores are -inf."""
     _check_scores(scores.shape)
     scores = ops.cast(scores, "float32")
-    # A NaN is not left out: it has to be seen.
+    # A NaN is not omitted: it must become visible.
     visible = ops.any(ops.not_equal(scores, -np.inf), axis=-1)
     if mask is not None:
         visible = ops.logical_and(visible, _checked_mask(mask, scores.shape))
@@ -358,9 +358,9 @@ def _checked_mask(mask, scores_shape):
     return mask
 
 
-def _differ(one, other):
-    """True if two sizes are both known and not equal."""
-    return None not in (one, other) and one != other
+def _differ(size, other_size):
+    """True if two sizes are both known and differ."""
+    return None not in (size, other_size) and size != other_size
 
 
 # === Metric ===
@@ -370,14 +370,14 @@ def _differ(one, other):
 class TagAccuracy(keras.metrics.Mean):
     """The share of correct tags, over all batches.
 
-    Targets are int `(batch, length)`; those below 0 are left out. Outputs are tags of
+    Targets are int `(batch, length)`; negative targets are omitted. Outputs are tags of
     that shape from `decode`, or scores `(batch, length, num_tags)`, whose best tag at
     each position is compared, without transitions, as in bert4keras; positions where
-    all are -inf are left out.
+    all scores are -inf are omitted.
 
     Args:
         name: str. Name of the metric.
-        dtype: of the counts, as in `keras.metrics.Metric`.
+        dtype: type of the counts, as in `keras.metrics.Metric`.
 
     Example:
         >>> metric = metrics.TagAccuracy()
@@ -408,5 +408,5 @@ class TagAccuracy(keras.metrics.Mean):
             if len(sample_weight.shape) == 1:
                 sample_weight = sample_weight[:, None]
             weights = weights * sample_weight
-        # Flat: Keras would take the mean of each row first.
+        # Flattened: Keras would first take the mean of each row.
         super().update_state(ops.reshape(is_right, (-1,)), ops.reshape(weights, (-1,)))

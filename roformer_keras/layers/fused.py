@@ -1,9 +1,10 @@
 """Norm and GELU in fewer operations, for TensorFlow on a CPU.
 
-Between matrix products each operation reads and writes its whole tensor. oneDNN has the
-norm as one operation. XLA, exported graphs and gradients do not support it, so layers
-use it only inside `fused`, which a caller enters for graphs that only predict. There
-oneDNN computes GELU with the product before it; elsewhere it has a closed gradient.
+Between matrix products, each operation reads and writes its whole tensor. oneDNN
+computes the norm in one operation. XLA, exported graphs and gradients do not support
+it, so layers use it only inside `fused`, which a caller enters for graphs that only
+predict. There oneDNN fuses GELU with the product before it; elsewhere GELU has a closed
+gradient.
 """
 
 import contextlib
@@ -22,10 +23,10 @@ _is_fused = contextvars.ContextVar("is_fused", default=False)
 
 @contextlib.contextmanager
 def fused():
-    """Lets layers that are called inside it use the fused norm.
+    """Lets layers use the fused norm inside its block.
 
-    For passes of models in a TensorFlow function without XLA, gradients and export. It
-    changes nothing but on TensorFlow on a CPU with oneDNN.
+    Use it for models in a TensorFlow function without XLA, gradients and export. It
+    changes only TensorFlow on a CPU with oneDNN.
     """
     token = _is_fused.set(_is_possible())
     try:
@@ -43,9 +44,9 @@ def is_fused() -> bool:
 def fused_layer_norm(x, gamma, beta, epsilon):
     """`(x - mean) / sqrt(variance + epsilon) * gamma + beta` over the last axis.
 
-    A batch norm over one row whose channels are the vectors, then factors. TensorFlow's
-    graph rewriting turns exactly this form into a layer norm, and only if the shapes
-    are computed as here.
+    It is a batch norm over one row whose channels are the vectors, and then factors.
+    TensorFlow's graph rewriting turns exactly this form into a layer norm, and only if
+    the shapes are computed in this way.
     """
     import tensorflow as tf
 
@@ -67,7 +68,7 @@ def fused_layer_norm(x, gamma, beta, epsilon):
 
 
 def computes_gelu(x) -> bool:
-    """True if `gelu_with_gradient` is for this tensor, in a graph that may train."""
+    """True if `gelu_with_gradient` applies to a tensor, in a graph that may train."""
     if keras.backend.backend() != "tensorflow" or is_fused():
         return False
     import tensorflow as tf
@@ -78,7 +79,7 @@ def computes_gelu(x) -> bool:
 def gelu_with_gradient(x):
     """The exact GELU of a TensorFlow tensor, with its gradient in closed form.
 
-    It is computed in float32 in between, as operations on bfloat16 take twice as long.
+    It computes in float32, because operations on bfloat16 take twice as long.
     """
     import tensorflow as tf
 
@@ -99,17 +100,17 @@ def gelu_with_gradient(x):
 
 @functools.cache
 def _is_possible():
-    """True if this is a CPU on which TensorFlow uses oneDNN.
+    """True if TensorFlow uses oneDNN on this CPU.
 
-    By default that is one with VNNI (of AVX-512 or AVX), AMX or BF16. On others its
-    graph rewriting leaves the norm's operations as they are, and encoding takes 13 %
-    longer with them (on a Zen 3).
+    By default it does so with VNNI (of AVX-512 or AVX), AMX or BF16. On other CPUs its
+    graph rewriting does not fuse the norm's operations, and encoding takes 13 % longer
+    with them (on a Zen 3).
     """
     return runs_on_cpu() and quirks.has_onednn() and _norm_works()
 
 
 def _norm_works():
-    """True if there is a kernel with channels before the last axis."""
+    """True if a kernel exists for channels before the last axis."""
     import tensorflow as tf
 
     with tf.init_scope():

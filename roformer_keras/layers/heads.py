@@ -16,24 +16,23 @@ from roformer_keras.layers.norms import LayerNorm, activation_from_name
 class MaskedLMHead(ConfiguredLayer):
     """Scores every token of the vocabulary with the transposed token embedding.
 
-    With `tie_word_embeddings=False` a separate embedding is transposed. RoFormer
-    transforms first (dense, activation, LayerNorm) and adds a bias at the end;
-    RoFormerV2 does neither, and only maps to the width of the embedding where that
-    differs.
+    With `tie_word_embeddings=False`, it uses a separate embedding. RoFormer transforms
+    first (dense, activation, LayerNorm) and adds a bias at the end; RoFormerV2 only
+    maps to the width of the embedding, if it differs.
 
     Args:
         token_embedding: `keras.layers.ReversibleEmbedding` of `(vocabulary, dim)`.
             The layer is shared, not copied.
         transform: bool. True for RoFormer, False for RoFormerV2.
-        activation: of the transform; `"gelu"` is the exact form.
+        activation: activation of the transform; `"gelu"` is the exact form.
         dropout: float in [0, 1). Before the output, where `transform` is False.
-        layer_norm_epsilon: float above 0, of the transform's norm. bert4keras has
-            1e-12 here in every version.
-        conditional, condition_hidden_dim, condition_hidden_activation: of the
+        layer_norm_epsilon: float above 0, in the transform's norm. It is 1e-12 in every
+            version of bert4keras.
+        conditional, condition_hidden_dim, condition_hidden_activation: arguments of the
             transform's norm, see `LayerNorm`.
-        kernel_initializer: of the dense layer.
-        tie_word_embeddings: bool. False scores with an embedding of the same shape that
-            is trained apart.
+        kernel_initializer: initializer of the dense layer.
+        tie_word_embeddings: bool. False scores with a separately trained embedding of
+            the same shape.
         kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -81,7 +80,7 @@ class MaskedLMHead(ConfiguredLayer):
         if not tie_word_embeddings:
             config = {**token_embedding.get_config(), "name": "output_embedding"}
             self.output_embedding = type(token_embedding).from_config(config)
-        # It returns none, but Keras would warn of a mask that is lost.
+        # It returns no mask, but Keras would warn of a lost mask.
         self.scoring_embedding.supports_masking = True
         self.transform = transform
         self.activation = activation
@@ -147,13 +146,13 @@ class MaskedLMHead(ConfiguredLayer):
 
     def _logits(self, x):
         # A Keras embedding does not cast its table, so under a mixed policy its product
-        # is of the table's type unless its `reverse_dtype` says otherwise.
+        # has the table's type unless its `reverse_dtype` differs.
         return ops.cast(self.scoring_embedding(x, reverse=True), self.compute_dtype)
 
     def compute_mask(
         self, inputs: TensorLike, previous_mask: TensorLike = None
     ) -> TensorLike:
-        # Targets say which tokens a loss counts; Keras would weigh them again.
+        # Targets state which tokens a loss counts; Keras would weigh them again.
         return None
 
     def compute_output_shape(
@@ -169,12 +168,12 @@ class MaskedLMHead(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class Pooler(ConfiguredLayer):
-    """The first position, through a dense layer: one vector a row.
+    """A dense layer on the first position: one vector a row.
 
     Args:
         activation: `"linear"` for RoFormer-Sim, whose cosines a tanh would spoil;
             `"tanh"` as in BERT.
-        kernel_initializer: of the dense layer.
+        kernel_initializer: initializer of the dense layer.
         kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:

@@ -1,8 +1,8 @@
-"""Linear attention: its cost grows with the length, not with its square.
+"""Linear attention, whose cost grows linearly with the length.
 
-Where a weight is a product of features, `f(q) . g(k)`, the sum over keys of weighted
-values is the features of the query times one matrix, `sum of g(k) v`. It is the same
-matrix for every query, or grows from token to token; no pair of tokens is computed.
+If a weight is a product of features, `f(q) . g(k)`, the sum over keys of weighted
+values is the features of the query times one matrix, `sum of g(k) v`. This matrix is
+the same for every query, or grows from token to token; no pair of tokens is computed.
 Features may be rotated by position, as queries and keys are in softmax attention.
 """
 
@@ -22,13 +22,13 @@ from roformer_keras.layers.attention import ProjectedAttention
 KINDS = ("linear", "cosine", *PERFORMERS)
 _DEFAULT_FEATURES = 256
 
-# Tokens between which pairs are computed, in causal attention.
+# Causal attention computes pairs within chunks of so many tokens.
 _CHUNK = 128
-# The smallest normaliser to divide by; its square is still a float32.
+# The smallest divisor; its square is still a float32.
 _MIN_SUM = 1e-18
-# The cosine's is a sum that cancels: less than this is rounding.
+# The cosine's normaliser is a sum that cancels: smaller values are rounding errors.
 _MIN_COSINE_SUM = 1e-6
-# Exponents of random features stay below it, so that sums of any length are finite.
+# Exponents of random features stay below it, so that long sums are finite.
 _MAX_EXPONENT = 60.0
 
 
@@ -44,7 +44,7 @@ def elu_plus_one(x):
 
 
 def cosine_features(unit):
-    """1 before a unit vector: products are `1 + cos`, from 0 to 2."""
+    """A 1 before a unit vector: products are `1 + cos`, from 0 to 2."""
     return ops.concatenate([ops.ones_like(unit[..., :1]), unit], axis=-1)
 
 
@@ -59,7 +59,7 @@ def orthogonal_directions(num_features, dim, seed):
     blocks = []
     for _ in range(-(-num_features // dim)):
         rotation, triangle = np.linalg.qr(generator.normal(size=(dim, dim)))
-        # Only with these signs is every rotation as likely as any other.
+        # Only these signs make all rotations equally likely.
         blocks.append((rotation * np.sign(np.diag(triangle))).T)
     directions = np.concatenate(blocks)[:num_features]
     lengths = np.linalg.norm(generator.normal(size=(num_features, dim)), axis=1)
@@ -69,9 +69,9 @@ def orthogonal_directions(num_features, dim, seed):
 def positive_features(x, directions, is_query):
     """Random features whose products are `exp(q . k / sqrt(dim))` in the mean.
 
-    Up to a factor for each query, which makes its largest feature 1 and which the
-    normaliser removes. A key's exponent `w . k - |k|^2 / 2`, at most `|w|^2 / 2`, is
-    clipped at 60. Keys so long that all their exponents are below -40 vanish.
+    Each query has a factor that makes its largest feature 1 and that the normaliser
+    cancels. A key's exponent `w . k - |k|^2 / 2`, at most `|w|^2 / 2`, is clipped at
+    60. Keys so long that all their exponents are below -40 vanish.
 
     Source: Choromanski et al. 2020, arXiv:2009.14794, section 2.3.
     """
@@ -96,8 +96,8 @@ def bidirectional_sums(query, key, value):
 def causal_sums(query, key, value, state=None):
     """The sums over n up to m.
 
-    Pairs are computed within chunks of 128 tokens; between them goes the sum of
-    `key value` so far, the state. With one token this is a step of generation.
+    Pairs are computed within chunks of 128 tokens; the state, the sum of `key value` so
+    far, passes between them. One token is a step of generation.
     """
     batch, length, heads, features = ops.shape(query)
     size = min(length, _CHUNK) if isinstance(length, int) else _CHUNK
@@ -105,10 +105,10 @@ def causal_sums(query, key, value, state=None):
     missing = -length % size
     query, key, value = (
         ops.reshape(
-            ops.pad(part, ((0, 0), (0, missing), (0, 0), (0, 0))),
-            (batch, (length + missing) // size, size, heads, part.shape[-1]),
+            ops.pad(tensor, ((0, 0), (0, missing), (0, 0), (0, 0))),
+            (batch, (length + missing) // size, size, heads, tensor.shape[-1]),
         )
-        for part in (query, key, value)
+        for tensor in (query, key, value)
     )
     weights = ops.einsum("bcmhf,bcnhf->bchmn", query, key)
     weights = weights * ops.convert_to_tensor(np.tril(np.ones((size, size), "float32")))
@@ -116,7 +116,7 @@ def causal_sums(query, key, value, state=None):
     totals = ops.einsum("bcnhf,bcnhd->bchfd", key, value)
     if state is None:
         state = ops.zeros((batch, heads, features, value.shape[-1]), value.dtype)
-    # The state before each chunk, and after the last.
+    # The states before each chunk, and after the last one.
     states = ops.cumsum(ops.concatenate([state[:, None], totals], axis=1), axis=1)
     before = ops.einsum("bcmhf,bchfd->bcmhd", query, states[:, :-1])
     sums = ops.reshape(
@@ -132,31 +132,31 @@ def causal_sums(query, key, value, state=None):
 class LinearRoPEAttention(ProjectedAttention):
     """Self-attention of linear cost, with rotary positions.
 
-    The output is `sum of a(m, n) v[n] / sum of b(m, n)` over the keys n that are seen,
-    R being the rotation of `RoPEAttention` and f a map to features above 0:
+    The output is `sum of a(m, n) v[n] / sum of b(m, n)` over the visible keys n, where
+    R is the rotation of `RoPEAttention` and f a map to features above 0:
 
     - `"linear"`: a is `(R f(q)) . (R f(k))` and b `f(q) . f(k)`, f is `elu_plus_one`.
       The normaliser is not rotated, so it is never near 0; weights may be negative, and
       need not sum to 1.
     - `"cosine"`: a and b are `1 + (R q / |q|) . (R k / |k|)`: probabilities.
-    - `"performer"`: as `"linear"`, with random features whose product has the
-      mean of softmax attention. The more of them, the nearer.
+    - `"performer"`: as `"linear"`, with random features whose product has the mean of
+      softmax attention. More features come nearer to it.
     - `"rotary_performer"`: a and b are `f(R q) . f(R k)` with the same features, which
-      come to softmax attention with RoPE; weights are probabilities.
+      approximate softmax attention with RoPE; weights are probabilities.
 
-    There are the projections of `RoPEAttention`, by the same names. Features, angles,
-    sums and normalisers are float32 under every dtype policy. There are no weights of
-    pairs, hence no dropout on them.
+    The projections are those of `RoPEAttention`, by the same names. Features, angles,
+    sums and normalisers are float32 under every dtype policy. Without weights of pairs,
+    there is no dropout on them.
 
     Args:
         num_heads: int, at least 1.
         head_dim: int, at least 1. Features per head of the values.
         kind: `"linear"`, `"cosine"`, `"performer"` or `"rotary_performer"`.
         causal: bool. Whether a token sees no later ones.
-        num_features: int, even. Random features per head, of both Performers; 256 if it
-            is not given.
-        seed: int, at least 0. Random features are drawn from it; no file holds them.
-        kwargs: as `ProjectedAttention` takes them.
+        num_features: int, even. Random features per head of both Performers; 256 by
+            default.
+        seed: int, at least 0. Seed of the random features, which no file stores.
+        kwargs: as in `ProjectedAttention`.
 
     Call arguments:
         x: float `(batch, length, hidden_dim)`.
@@ -165,19 +165,19 @@ class LinearRoPEAttention(ProjectedAttention):
         position_ids: float or int `(batch or 1, length)`, may be fractional.
             0, 1, 2, ... (counted from `cache_index`) if it is not given.
         cache: pair of the sums of keys times values `(batch, num_heads, features,
-            head_dim)` and of keys `(batch, num_heads, features, 1)`, float32, of the
-            tokens that come before; see `create_cache`. Only if `causal`.
-        cache_index: int, or int scalar tensor. How many come before.
+            head_dim)` and of keys `(batch, num_heads, features, 1)`, float32, over the
+            preceding tokens; see `create_cache`. Only if `causal`.
+        cache_index: int, or int scalar tensor. Number of preceding tokens.
         residual_scores, return_scores, context: refused; `RoPEAttention` takes them.
 
     Returns:
-        float `(batch, length, hidden_dim)`; with a cache, a pair of that and of the
-        updated cache.
+        float `(batch, length, hidden_dim)`; with a cache, a pair of it and the updated
+        cache.
 
     Raises:
         ConfigurationError: an argument breaks its rule, or the mask differs between
             queries.
-        ValueError: `x` is not of rank 3; names the shape it got.
+        ValueError: `x` is not of rank 3; names its shape.
 
     Example:
         >>> attention = layers.LinearRoPEAttention(2, 8, "performer", num_features=32)
@@ -222,7 +222,7 @@ class LinearRoPEAttention(ProjectedAttention):
     def redraw(self, seed: int) -> None:
         """Draws the random features of another seed.
 
-        Functions that are already compiled keep the old ones: for a model, call
+        Functions that are already compiled keep the old features: for a model, call
         `redraw_features` of its backbone.
 
         Args:
@@ -257,7 +257,9 @@ class LinearRoPEAttention(ProjectedAttention):
             "a cache needs causal=True: where tokens see later ones, sums over the "
             "earlier ones are not enough",
         )
-        query, key, value = (ops.cast(part, "float32") for part in self._heads(x))
+        query, key, value = (
+            ops.cast(projection, "float32") for projection in self._heads(x)
+        )
         weighting: tuple[TensorLike, TensorLike]
         normalising: tuple[TensorLike, TensorLike]
         weighting, normalising = self._features(query, key, position_ids, cache_index)
@@ -302,7 +304,7 @@ class LinearRoPEAttention(ProjectedAttention):
         )
 
     def create_cache(self, batch: int | TensorLike) -> tuple:
-        """The cache of no tokens; its size does not depend on their number.
+        """An empty cache; its size does not depend on the number of tokens.
 
         Args:
             batch: int. Rows.

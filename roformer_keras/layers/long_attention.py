@@ -1,9 +1,9 @@
-"""Attention of long texts, whose scores are never there all at once.
+"""Attention of long texts that never stores all scores at once.
 
-Scores of a text are a square: 8,192 tokens of a base model take 3.2 GB in each layer.
-Here they are computed for some queries at a time, and again in the backward pass. So
-memory grows with the length, and not with its square. On PyTorch its own attention
-does so, for texts of any length.
+The scores of a text are a square: 8,192 tokens of a base model take 3.2 GB in each
+layer. Here they are computed for some queries at a time, and again in the backward
+pass, so memory grows linearly with the length. PyTorch's own attention does so for
+texts of any length.
 """
 
 import contextlib
@@ -14,12 +14,12 @@ from typing import Any
 
 import keras
 
-# Scores of a layer above which they are computed in blocks; scores of a block.
+# More scores of a layer than the first number are computed in blocks of the second.
 MAX_SCORES = 2**26
 _BLOCK = 2**23
-# Rows of a batch, where they are not known.
+# Assumed rows of a batch of unknown size.
 _ROWS = 8
-# Queries of a block at least: products of fewer rows are slow.
+# Minimal queries of a block: products of fewer rows are slow.
 _MIN_QUERIES = 32
 
 
@@ -28,10 +28,10 @@ _predicts = contextvars.ContextVar("predicts", default=False)
 
 @contextlib.contextmanager
 def predicting() -> Iterator[None]:
-    """Lets a graph without known sizes choose between blocks and all at once.
+    """Lets a graph of unknown sizes choose between blocks and all scores at once.
 
-    For graphs of TensorFlow that only predict: TensorFlow keeps what both ways need for
-    gradients, and converters of exported graphs do not know the blocks.
+    It is for TensorFlow graphs that only predict: TensorFlow stores the tensors of both
+    ways for gradients, and converters of exported graphs do not support the blocks.
     """
     token = _predicts.set(True)
     try:
@@ -41,7 +41,7 @@ def predicting() -> Iterator[None]:
 
 
 def may_be_long(query: Any, rate: float = 0.0) -> bool:
-    """True if the scores may be more than `MAX_SCORES`, and need not be stored."""
+    """True if the scores may exceed `MAX_SCORES` and need not be stored."""
     backend = keras.backend.backend()
     if backend == "torch":
         return not rate
@@ -64,8 +64,8 @@ def attend(
     """The values, weighted by softmax attention: `(batch, heads, length, head_dim)`.
 
     If sizes are unknown, TensorFlow's graph chooses between blocks and `plain` when it
-    runs; in training it computes in blocks, as TensorFlow keeps what both need for
-    gradients.
+    runs. In training it always uses blocks, because TensorFlow stores the tensors of
+    both ways for gradients.
     """
     if keras.backend.backend() == "torch":
         heads_last = (keras.ops.swapaxes(x, 1, 2) for x in (query, key, value))
@@ -91,10 +91,10 @@ def _dropped(x, factors):
 
 
 def _factors(weights, rate, seed, number):
-    """Dropout of the weights of a block, in TensorFlow."""
+    """Factors of dropout for the weights of a block, in TensorFlow."""
     import tensorflow as tf
 
-    # A sum would be the seed of another block in the next step.
+    # A sum would equal the seed of another block in the next step.
     seeds = tf.random.fold_in(seed, number)
     drawn = tf.random.stateless_uniform(tf.shape(weights), seeds)
     return tf.cast(drawn >= rate, weights.dtype) / (1 - rate)
@@ -113,10 +113,10 @@ def _in_blocks_of_jax(query, key, value, mask, rate, seed):
         shape = (*x.shape[:2], blocks, count, x.shape[3])
         return jnp.moveaxis(padded.reshape(shape), 2, 0)
 
-    # A mask of all queries is cut with them.
+    # A mask with a row for each query is cut into the same blocks.
     has_rows = mask is not None and mask.shape[2] != 1
     drawn = seed() if rate else None
-    # Gradients of all blocks are summed in the type of these.
+    # Gradients of all blocks are summed in the type of these tensors.
     precise_key, precise_value = (x.astype(_sum_type(x)) for x in (key, value))
 
     @jax.checkpoint
@@ -157,16 +157,16 @@ def _in_blocks(query, key, value, mask, rate, seed):
     blocks = -(-length // count)
     sum_type = _sum_type(query)
 
-    def part(x, number):
+    def block_of(x, number):
         # A mask may have one row for all queries.
         first = tf.minimum(number * count, tf.shape(x)[2] - 1)
         return x[:, :, first : first + count]
 
     def weights_of(query, key, number):
-        """The weights of a block, and what dropout multiplies them with."""
-        scores = tf.matmul(part(query, number), key, transpose_b=True) * factor
+        """The weights of a block, and their factors of dropout."""
+        scores = tf.matmul(block_of(query, number), key, transpose_b=True) * factor
         if mask is not None:
-            scores += part(mask, number)
+            scores += block_of(mask, number)
         weights = tf.nn.softmax(scores)
         return weights, _factors(weights, rate, seed, number) if rate else None
 
@@ -175,7 +175,7 @@ def _in_blocks(query, key, value, mask, rate, seed):
         def step(number, mixed):
             weights, factors = weights_of(query, key, number)
             block = tf.matmul(_dropped(weights, factors), value)
-            # Concatenation is along the first axis.
+            # Concatenation works along the first axis.
             return number + 1, mixed.write(number, tf.transpose(block, (2, 0, 1, 3)))
 
         mixed = tf.TensorArray(query.dtype, blocks, infer_shape=False)
@@ -194,7 +194,7 @@ def _in_blocks(query, key, value, mask, rate, seed):
 
             def step(number, query_gradients, key_gradient, value_gradient):
                 weights, factors = weights_of(query, key, number)
-                above, queries = part(upstream, number), part(query, number)
+                above, queries = block_of(upstream, number), block_of(query, number)
                 value_gradient += product(_dropped(weights, factors), above)
                 change = _dropped(tf.matmul(above, value, transpose_b=True), factors)
                 total = tf.reduce_sum(change * weights, -1, keepdims=True)

@@ -16,8 +16,8 @@ from roformer_keras.layers.configured import ConfiguredLayer
 
 def is_token(token_ids):
     """False at padding as bert4keras defines it: id 0, except at position 0."""
-    # Not `arange`: a symbolic length has no number.
-    # Counted in int32: ids of eight bits, or bool, hold no count above 255.
+    # `arange` needs a number, which a symbolic length lacks. Counts are int32, because
+    # ids of eight bits, or bool, hold no count above 255.
     first = ops.equal(ops.cumsum(ops.ones_like(token_ids, dtype="int32"), axis=1), 1)
     return ops.logical_or(ops.not_equal(token_ids, 0), first)
 
@@ -43,11 +43,11 @@ def padding_mask(token_ids: TensorLike) -> TensorLike:
 def causal_mask(
     query_length: int, key_length: int | None = None, offset: int | TensorLike = 0
 ) -> TensorLike:
-    """Hides what comes after the query.
+    """Hides the tokens after the query.
 
     Args:
         query_length: int. Number of queries.
-        key_length: int. Number of keys; `query_length` if it is not given.
+        key_length: int. Number of keys; `query_length` by default.
         offset: int, or int scalar tensor. Position of the first query among the keys.
 
     Returns:
@@ -67,10 +67,10 @@ def causal_mask(
 
 
 def unilm_mask(segment_ids: TensorLike) -> TensorLike:
-    """Bidirectional over the first segment, causal from the second on.
+    """Shows the first segment in both directions, and the second one causally.
 
-    A key is visible where the number of ones up to it is at most the number up to
-    the query. The padding mask is separate.
+    A key is visible if the number of ones up to it is at most the number up to the
+    query. The padding mask is separate.
 
     Args:
         segment_ids: int `(batch, length)`, 0 in the first segment, 1 in the second.
@@ -98,7 +98,7 @@ class AttentionMask(ConfiguredLayer):
 
     Args:
         pattern: `"bidirectional"`, `"causal"` or `"unilm"`.
-        pad_segments: bool. Whether segment 0 is padding too, except at position 0. As
+        pad_segments: bool. Whether segment 0 is padding too, except at position 0, as
             in bert4keras when segments share the token embedding.
         kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
@@ -110,7 +110,7 @@ class AttentionMask(ConfiguredLayer):
         bool `(batch, 1, 1 or length, length)`.
 
     Raises:
-        ConfigurationError: an unknown pattern.
+        ConfigurationError: the pattern is unknown.
 
     Example:
         >>> mask = layers.AttentionMask("causal")

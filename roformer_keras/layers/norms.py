@@ -22,7 +22,7 @@ from roformer_keras.layers.fused import (
 def erf_gelu(x: TensorLike) -> TensorLike:
     """The exact GELU, `x * P(X <= x)` for a standard normal X.
 
-    Spelled with `erf`, because the `erfc` of the Keras activation has no ONNX form.
+    It uses `erf`, because the `erfc` of the Keras activation has no ONNX form.
 
     Args:
         x: float, of any shape.
@@ -73,7 +73,7 @@ def activation_from_name(activation: str | Callable | None) -> Callable:
 
 
 def _precise_type(layer):
-    """The type in which a layer computes a norm, whatever it is given."""
+    """The dtype in which a layer computes a norm, whatever the dtype of its input."""
     return "float64" if layer.compute_dtype == "float64" else "float32"
 
 
@@ -86,17 +86,17 @@ def _check_epsilon(epsilon):
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class LayerNorm(ConfiguredLayer):
-    """Layer normalisation, on request conditional on a vector.
+    """Layer normalisation, optionally conditioned on a vector.
 
-    `(x - mean) / sqrt(variance + epsilon) * gamma + beta` over the last axis, in
-    float32 (under the policy float64 in that). With a condition c, gamma becomes
-    `gamma + c Wg` and beta `beta + c Wb`, both products zero at first.
+    It computes `(x - mean) / sqrt(variance + epsilon) * gamma + beta` over the last
+    axis, in float32, or in float64 under that policy. With a condition c, gamma becomes
+    `gamma + c Wg` and beta `beta + c Wb`; both products are zero at first.
 
     Args:
         epsilon: float above 0. 1e-12 as RoFormer was trained.
         conditional: bool. Whether the layer takes a condition.
         condition_hidden_dim: int or None. Width of a dense layer on the condition.
-        condition_hidden_activation: its activation.
+        condition_hidden_activation: activation of that layer.
         kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -181,7 +181,8 @@ class LayerNorm(ConfiguredLayer):
             gamma, beta = (ops.cast(w, x.dtype) for w in (self.gamma, self.beta))
             return fused_layer_norm(x, gamma, beta, self.epsilon)
         x = ops.cast(x, precise)
-        # Not `ops.moments`: PyTorch's subtracts squares, and may come out below zero.
+        # PyTorch's `ops.moments` subtracts squares, so it may return a negative
+        # variance.
         centred = x - ops.mean(x, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
         gamma = ops.cast(self.gamma, precise)
@@ -210,7 +211,7 @@ class LayerNorm(ConfiguredLayer):
 class RMSNorm(ConfiguredLayer):
     """`x / sqrt(mean(x ** 2) + epsilon)`: the norm of RoFormerV2, without parameters.
 
-    Computed in float32; under the policy float64 in that.
+    It computes in float32, or in float64 under that policy.
 
     Args:
         epsilon: float above 0.

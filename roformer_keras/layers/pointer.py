@@ -1,4 +1,4 @@
-"""Scores of spans, by the tokens they start and end with, for each type of span.
+"""Scores of spans, by their first and last tokens, for each type of span.
 
 Spans are rows `(head, start, end)`, both ends inclusive. A row with a number below 0 or
 beyond the scores is no span, so batches can be padded with -1 and texts can be cut.
@@ -53,7 +53,7 @@ class _SpanScores(ConfiguredLayer):
         return keras.layers.Dense(
             units,
             use_bias=self.use_bias,
-            # A shared initializer object would give equal weights in some backends.
+            # In some backends, a shared initializer object would give equal weights.
             kernel_initializer=self.kernel_initializer.clone(),
             dtype=self.dtype_policy,
             name=name,
@@ -93,7 +93,7 @@ class _SpanScores(ConfiguredLayer):
     def compute_mask(
         self, inputs: TensorLike, previous_mask: TensorLike = None
     ) -> TensorLike:
-        # It is in the scores.
+        # The scores carry the mask.
         return None
 
 
@@ -101,8 +101,8 @@ class _SpanScores(ConfiguredLayer):
 class GlobalPointer(_SpanScores):
     """A score for each span and type: the product of its start and its end.
 
-    Every type of span is a head. Its starts are queries and its ends are keys, which
-    RoPE rotates, so that a score depends on the length of the span.
+    Each type of span is a head. Its starts are queries and its ends are keys. RoPE
+    rotates both, so a score depends on the length of the span.
 
     Args:
         num_heads: int, at least 1. Types of spans.
@@ -110,7 +110,7 @@ class GlobalPointer(_SpanScores):
         use_rotary: bool. Whether starts and ends are rotated by position.
         use_bias: bool. Whether the projection has a bias.
         upper_triangular: bool. Whether no span ends before it starts.
-        kernel_initializer: of the projection.
+        kernel_initializer: initializer of the projection.
         kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -124,7 +124,7 @@ class GlobalPointer(_SpanScores):
 
     Raises:
         ConfigurationError: an argument breaks its rule.
-        ValueError: `x` or `mask` is not of the shape it must be.
+        ValueError: `x` or `mask` has a wrong shape.
 
     Example:
         >>> pointer = layers.GlobalPointer(num_heads=3, head_dim=8)
@@ -141,7 +141,7 @@ class GlobalPointer(_SpanScores):
 
     def _project(self, x):
         batch, length = ops.shape(x)[:2]
-        # A head's features for starts come first, then those for ends.
+        # A head's features for starts precede those for ends.
         projected = ops.reshape(
             self.dense(x), (batch, length, self.num_heads, 2, self.head_dim)
         )
@@ -152,8 +152,8 @@ class GlobalPointer(_SpanScores):
 class EfficientGlobalPointer(_SpanScores):
     """`GlobalPointer` with one product for all types, and two biases per type.
 
-    The product, of one head, scores whether there is a span. A bias for its start and
-    one for its end, from the features of both, score its type.
+    The product, of one head, scores the presence of a span. Two biases, for its start
+    and for its end, score its type from the features of both.
 
     Args:
         num_heads: int, at least 1. Types of spans.
@@ -161,7 +161,7 @@ class EfficientGlobalPointer(_SpanScores):
         use_rotary: as for `GlobalPointer`.
         use_bias: bool. Whether both projections have a bias.
         upper_triangular: as for `GlobalPointer`.
-        kernel_initializer: of both projections.
+        kernel_initializer: initializer of both projections.
         kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -169,11 +169,11 @@ class EfficientGlobalPointer(_SpanScores):
         mask: bool `(batch, length)`; True where a token may start or end a span.
 
     Returns:
-        As `GlobalPointer`.
+        As in `GlobalPointer`.
 
     Raises:
         ConfigurationError: an argument breaks its rule.
-        ValueError: `x` or `mask` is not of the shape it must be.
+        ValueError: `x` or `mask` has a wrong shape.
 
     Example:
         >>> pointer = layers.EfficientGlobalPointer(num_heads=3, head_dim=8)
@@ -195,7 +195,7 @@ class EfficientGlobalPointer(_SpanScores):
         projected = self.dense(x)
         # The features of starts and ends alternate.
         pairs = ops.reshape(projected, (batch, length, 1, self.head_dim, 2))
-        # So do a type's biases for spans that end here, and for those that start here.
+        # A type's biases for ends and for starts alternate, too.
         added = ops.reshape(
             self.type_dense(projected) / 2, (batch, length, self.num_heads, 2)
         )
@@ -266,13 +266,13 @@ def sparse_multilabel_categorical_crossentropy(
 ) -> TensorLike:
     """`multilabel_categorical_crossentropy` for targets given as class numbers.
 
-    bert4keras subtracts the targets' part from the sum over all classes, which cancels
-    in float32 where they score well: its loss is 3.9 too high for a target that scores
-    20. This one is exact. bert4keras also counts a repeated class twice, and may take
-    class 0 for padding.
+    bert4keras subtracts the targets' sum from the sum over all classes, which cancels
+    in float32 for targets with high scores: its loss is 3.9 too high for a target that
+    scores 20. This loss is exact. bert4keras also counts a repeated class twice, and
+    may take class 0 for padding.
 
     Args:
-        targets: int `(..., max_targets)`; other numbers than classes, such as -1, are
+        targets: int `(..., max_targets)`; numbers that are not classes, such as -1, are
             ignored.
         scores: float `(..., classes)`, with no activation.
 
@@ -291,7 +291,7 @@ def sparse_multilabel_categorical_crossentropy(
     targets = ops.cast(targets, "int32")
     classes = ops.shape(scores)[-1]
     rows = ops.size(scores) // classes
-    # By the number of rows: there may be no target at all.
+    # The number of rows is given, because there may be no target.
     flat = ops.reshape(targets, (rows, ops.shape(targets)[-1]))
     is_target = ops.reshape(_marked(flat, rows, classes), ops.shape(scores))
     return multilabel_categorical_crossentropy(is_target, scores)
@@ -301,7 +301,7 @@ def _marked(numbers, rows, size):
     """bool `(rows, size)`: True at the numbers `(rows, most)` that are in range."""
     row = ops.arange(rows, dtype="int32")[:, None]
     is_any = ops.logical_and(numbers >= 0, numbers < size)
-    # One more place for all numbers out of range.
+    # An additional column collects all numbers out of range.
     index = ops.where(is_any, row * size + numbers, rows * size)
     index = ops.reshape(index, (-1, 1))
     marks = ops.scatter_update(
@@ -313,7 +313,7 @@ def _marked(numbers, rows, size):
 
 
 def _is_span(spans, scores):
-    """bool `(batch, heads, length, length)` of targets in either form."""
+    """bool `(batch, heads, length, length)` from targets in either form."""
     if len(scores.shape) != 4:
         raise ValueError(
             "scores must be of shape (batch, heads, length, length), got "
@@ -349,7 +349,7 @@ class SpanCrossentropy(keras.losses.Loss):
         reduction: as in `keras.losses.Loss`.
 
     Raises:
-        ValueError: targets or outputs are not of the shape they must be.
+        ValueError: targets or outputs have a wrong shape.
 
     Example:
         >>> loss = layers.SpanCrossentropy()
@@ -385,7 +385,7 @@ def find_spans(scores: TensorLike, threshold: float = 0.0) -> list[np.ndarray]:
 
     Args:
         scores: float array `(batch, heads, length, length)`.
-        threshold: float. 0 is what the loss trains for.
+        threshold: float. The loss trains for 0.
 
     Returns:
         list of int arrays `(spans, 3)`, one per row of the batch: head, start, end.
@@ -403,14 +403,14 @@ def find_spans(scores: TensorLike, threshold: float = 0.0) -> list[np.ndarray]:
 class SpanF1(keras.metrics.Metric):
     """The F1 of exact spans, over all batches and types together.
 
-    Targets and outputs are as in `SpanCrossentropy`. A span is found if its score is
-    above the threshold, and right if type, start and end are a target's. 0 if there are
-    neither targets nor found spans.
+    Targets and outputs are as in `SpanCrossentropy`. A span is predicted if its score
+    is above the threshold, and correct if type, start and end match a target. The F1 is
+    0 without targets and predicted spans.
 
     Args:
-        threshold: float. What the score of a span must exceed.
+        threshold: float. Spans with a higher score are predicted.
         name: str. Name of the metric.
-        dtype: of the counts, as in `keras.metrics.Metric`.
+        dtype: type of the counts, as in `keras.metrics.Metric`.
 
     Example:
         >>> metric = metrics.SpanF1()

@@ -1,4 +1,4 @@
-"""Positions: the sinusoidal table, and the rotation that RoPE makes of it."""
+"""Positions: the sinusoidal table, and RoPE's rotation."""
 
 import math
 from typing import Any
@@ -12,7 +12,7 @@ from roformer_keras.base.types import TensorLike
 from roformer_keras.layers.configured import ConfiguredLayer
 
 _LAYOUTS = ("interleaved", "half_split")
-# Features that one pair swap takes: as many as a head has.
+# Features of one pair swap: as many as a head has.
 _MOST_SWAPPED = 64
 
 
@@ -58,9 +58,9 @@ def rotary_table(
     base: float = 10000.0,
     layout: str = "interleaved",
 ) -> TensorLike:
-    """Sine and cosine of every angle that RoPE needs, each twice, once per feature.
+    """Sine and cosine of every angle of RoPE, each twice, once per feature.
 
-    Always float32: in bfloat16 neighbouring positions past 256 are the same number.
+    Always float32: in bfloat16, neighbouring positions above 256 are equal.
 
     Args:
         position_ids: float or int `(..., length)`. May be fractional.
@@ -73,7 +73,7 @@ def rotary_table(
         Two float32 tensors `(..., length, dim)`: sines and cosines.
 
     Raises:
-        ConfigurationError: `dim` is odd, `base` is not above 0, or an unknown layout.
+        ConfigurationError: `dim` is odd, `base` is not above 0, or `layout` is unknown.
 
     Example:
         >>> sin, cos = layers.rotary_table(np.arange(5)[None], dim=8)
@@ -106,8 +106,8 @@ def apply_rotary(
 ) -> TensorLike:
     """Turns each pair of features of `x` by the angle of its position.
 
-    Written as `x * cos + (x @ P) * sin` with the constant pair swap P: a small matrix
-    product costs far less than strided slices, and is exact in every float type since
+    It computes `x * cos + (x @ P) * sin` with the constant pair swap P. A small matrix
+    product costs far less than strided slices, and is exact in every float type because
     each of its sums has one term.
 
     Args:
@@ -120,7 +120,7 @@ def apply_rotary(
         float, of the shape and type of `x`.
 
     Raises:
-        ConfigurationError: an unknown layout.
+        ConfigurationError: `layout` is unknown.
 
     Example:
         >>> sin, cos = layers.rotary_table(np.array([[0.0, 1.0]]), dim=2)
@@ -139,7 +139,7 @@ def apply_rotary(
 
 
 def _swapped(x, layout):
-    """`x @ P`. Of many features in pieces: neighbours need no wide matrix of zeros."""
+    """`x @ P`; many features are swapped in pieces, to avoid a wide matrix of zeros."""
     dim = x.shape[-1]
     wide = layout == "interleaved" and dim > _MOST_SWAPPED
     width = math.gcd(dim, _MOST_SWAPPED) if wide else dim
@@ -162,7 +162,7 @@ class SinusoidalPositionEmbedding(ConfiguredLayer):
 
     Call arguments:
         x: `(batch, length, ...)`; only its length is read.
-        position_ids: float or int `(batch, length)`. 0, 1, 2, ... if not given.
+        position_ids: float or int `(batch, length)`. 0, 1, 2, ... by default.
 
     Returns:
         float32 `(batch or 1, length, output_dim)`.
@@ -178,7 +178,7 @@ class SinusoidalPositionEmbedding(ConfiguredLayer):
     """
 
     def __init__(self, output_dim: int, base: float = 10000.0, **kwargs: Any):
-        # Positions must not be rounded to the compute type on the way in.
+        # Casting to the compute type would round positions.
         super().__init__(autocast=False, **kwargs)
         self.output_dim = output_dim
         self.base = base
