@@ -1,4 +1,4 @@
-"""The mean of the weights that a training had at its last checkpoints.
+"""The mean of the weights at a training's last checkpoints.
 
 Source: Vaswani et al. 2017, arXiv:1706.03762, section 6.1.
 """
@@ -27,14 +27,14 @@ class LastCheckpoints:
         self.folder, self.max_count = folder, max_count
 
     def add(self, update: int, variables: Sequence) -> None:
-        """Saves the values that variables have after an update of the optimizer."""
+        """Saves the present values of variables as the checkpoint of an update."""
         make_folder(self.folder)
         save_state(self._path(update), {"model": variables}, {"update": update})
         for earlier in self.updates()[: -self.max_count]:
             self._path(earlier).unlink()
 
     def updates(self) -> list[int]:
-        """After how many updates the saved checkpoints were, ascending."""
+        """The updates of the saved checkpoints, ascending."""
         return sorted(int(path.stem) for path in self.folder.glob("[0-9]*.safetensors"))
 
     def drop_after(self, update: int) -> None:
@@ -44,7 +44,7 @@ class LastCheckpoints:
                 self._path(later).unlink()
 
     def assign_mean(self, variables: Sequence, min_count: int = 1) -> None:
-        """Assigns to variables the mean of their saved values, summed in float64."""
+        """Assigns the mean of saved values to variables, summed in float64."""
         updates = self.updates()
         if len(updates) < min_count:
             raise CheckpointError(
@@ -71,15 +71,14 @@ class AverageCheckpoints(keras.callbacks.Callback):
     the current weights, not their mean.
 
     Args:
-        max_count: int, at least 1. Number of checkpoints, the last ones, that are
-            averaged.
-        every: int, at least 1, or None. Updates of the optimizer from one checkpoint
-            to the next; updates after the last multiple do not count. None: the end of
-            each epoch is a checkpoint.
-        folder: path or None. A folder for the checkpoints of this training alone. With
-            one, a training that is interrupted, and resumed by
-            `keras.callbacks.BackupAndRestore` or from a `.keras` file, ends in the
-            same mean. None: a temporary folder, deleted at the end.
+        max_count: int, at least 1. Number of checkpoints to average, the last ones.
+        every: int, at least 1, or None. Updates of the optimizer between checkpoints;
+            updates after the last multiple do not count. None: the end of each epoch is
+            a checkpoint.
+        folder: path or None. A folder for the checkpoints of this training alone. It
+            lets an interrupted training, resumed by `keras.callbacks.BackupAndRestore`
+            or from a `.keras` file, end in the same mean. None: a temporary folder,
+            deleted at the end.
 
     Raises:
         ConfigurationError: an argument breaks its rule; from `fit`: the folder holds
@@ -113,23 +112,24 @@ class AverageCheckpoints(keras.callbacks.Callback):
         self._checkpoints: Any = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        # An interrupted training may have left one.
+        # An interrupted training may have left a folder.
         self._checkpoints = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         optimizer = self.model.optimizer
-        # Under mixed_float16 another optimizer, which scales the loss, wraps it.
+        # Under mixed_float16, an optimizer that scales the loss wraps it.
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         self._parts = optimizer.gradient_accumulation_steps or 1
         self._first = self._last = int(optimizer.iterations)
         if self._checkpoints is None:
-            # Not earlier: a callback after this one may restore the state.
+            # The first batch is early enough: a later callback may restore the state
+            # before.
             self._checkpoints = self._open_checkpoints()
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        # Counted here because asking the optimizer interrupts a training on JAX.
+        # The callback counts itself, because asking the optimizer interrupts JAX.
         update = self._first + (batch + 1) // self._parts
         if self.every and update // self.every > self._last // self.every:
             self._checkpoints.add(update, self.model.trainable_variables)

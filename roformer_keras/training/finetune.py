@@ -4,10 +4,10 @@ settings.json              its settings, and fingerprints of the files that it r
 state.safetensors          the state after the last epoch; replaced in one step
 log.csv, curves.png        figures of each epoch
 preset/                    the model: backbone, tokenizer, head and labels; and
-                           baselines.json, what baselines learned of the training data
-report.txt, report.json    how good it is on the files that were not trained on
+                           baselines.json, the baselines' fit to the training data
+report.txt, report.json    its figures on files that were not trained on
 comparison.png             the model next to its baselines, on the last of these files
-confusion.png              which class was predicted for which, on the same
+confusion.png              counts of true and predicted classes, on the same file
 """
 
 import contextlib
@@ -66,12 +66,12 @@ def finetune(
 
     Args:
         settings: `FinetuningSettings`.
-        folder: path of the folder of this training. A training of equal settings and
-            files there is resumed from the end of its last epoch, and ends with the
+        folder: path of the folder of this training. If it holds a training of equal
+            settings and files, that one resumes after its last epoch, and ends with the
             weights that it would have had without the interruption.
         callbacks: more callbacks for `model.fit`.
-        overwrite: bool. Whether another training in the folder may be discarded, once
-            this one is found to be possible.
+        overwrite: bool. Whether to discard another training in the folder, once this
+            one has passed its checks.
         verbose: bool. Whether progress bars are shown.
 
     Returns:
@@ -79,9 +79,9 @@ def finetune(
 
     Raises:
         ConfigurationError: a setting breaks its rule, or the loss is not finite.
-        SourceError: a file cannot be read, or is not what it should be.
-        OutputError: the folder holds another training, or cannot be written to; what
-            was saved before stays whole.
+        SourceError: a file cannot be read, or has wrong content.
+        OutputError: the folder holds another training, or cannot be written to; earlier
+            saved files stay complete.
         BackendError: Keras runs on OpenVINO, which does not train.
 
     Example:
@@ -123,7 +123,7 @@ def finetune_best(
     overwrite: bool = False,
     verbose: bool = True,
 ) -> Path:
-    """Trains several times, or resumes, and finds what is best on held-out data."""
+    """Trains or resumes several runs, and returns the best one on held-out data."""
     folder, best = Path(folder), {}
     for name, settings in runs.items():
         if settings.valid is None and not settings.holdout:
@@ -135,7 +135,7 @@ def finetune_best(
         run.execute(overwrite)
         best[name] = {**run.progress["best"], "monitor": run.monitor}
     sign = -1 if run.monitor in LOWER_IS_BETTER else 1
-    # A correlation of equal numbers is undefined.
+    # The correlation of equal numbers is undefined.
     values = {
         name: -math.inf if row["value"] is None else sign * row["value"]
         for name, row in best.items()
@@ -158,7 +158,7 @@ class FinetuningRun(ResumableRun):
         self.metrics = self.data.task_class.files_class.metric_names(settings.options)
         self.monitor = settings.monitor or self.metrics[0]
 
-    # === What is trained ===
+    # === Model and data ===
 
     def build(self, is_new):
         known = ("loss", *self.metrics, *self._class_figures())
@@ -180,7 +180,7 @@ class FinetuningRun(ResumableRun):
             choose_blocks(self.trained, rows, self.train_rows.max_length)
             self._compile(self.trained)
         if self.model is not self.trained:
-            # For its evaluation.
+            # `evaluate` needs it.
             self.model.compile("sgd")
         # Frozen weights stay as in the source.
         weights = self.trained.weights
@@ -191,7 +191,7 @@ class FinetuningRun(ResumableRun):
         ]
 
     def _class_figures(self):
-        """Figures of classes that can be monitored besides those of the report."""
+        """Figures of classes that can be monitored, in addition to the report's."""
         settings = self.settings
         if settings.task != "text-classification" or settings.options.get(
             "multi_label"
@@ -204,7 +204,7 @@ class FinetuningRun(ResumableRun):
         ]
 
     def _make_task(self):
-        """The task on its checkpoint, frozen and with LoRA as the settings say."""
+        """The task on its checkpoint, frozen and with LoRA by the settings."""
         settings, task_class = self.settings, self.data.task_class
         arguments = set(inspect.signature(task_class.__init__).parameters)
         arguments -= {"self", "backbone", "tokenizer", "max_length", "kwargs"}
@@ -292,7 +292,7 @@ class FinetuningRun(ResumableRun):
     # === Training ===
 
     def train(self):
-        """All epochs that are left; ends with the weights to keep."""
+        """Trains the remaining epochs; ends with the weights of the result."""
         if self.has_state:
             self.restore(self.state_of(self.progress))
         if not self.is_over():
@@ -312,7 +312,7 @@ class FinetuningRun(ResumableRun):
             variable.assign(best.numpy())
 
     def is_over(self) -> bool:
-        """True if no epoch is left."""
+        """True if no epoch remains."""
         patience, best = self.settings.patience, self.progress["best"]
         done = self.progress["done"]
         waited = done - (best["epoch"] if best else 0)
@@ -321,7 +321,7 @@ class FinetuningRun(ResumableRun):
         )
 
     def kept_epoch(self, progress) -> int | None:
-        """The epoch whose weights are kept, or None for the last epoch's weights."""
+        """The epoch with the best weights, or None for the last epoch's weights."""
         best = progress["best"]
         return best["epoch"] if best and self.settings.keep_best else None
 
@@ -332,8 +332,7 @@ class FinetuningRun(ResumableRun):
 
     @contextlib.contextmanager
     def final_weights(self):
-        """Temporarily replaces the weights with their exponential moving average, if
-        there is one."""
+        """Temporarily replaces the weights with their moving average, if any."""
         variables = self.trained.trainable_variables
         if not self.settings.optimizer.ema:
             yield
@@ -341,7 +340,7 @@ class FinetuningRun(ResumableRun):
         last_values = [np.array(variable) for variable in variables]
         self.trained.optimizer.finalize_variable_values(variables)
         for variable in variables:
-            # On JAX weight and mean are one array now, which a step gives away.
+            # On JAX, weight and mean now share an array, which a step donates.
             variable.assign(np.array(variable))
         try:
             yield
@@ -350,7 +349,7 @@ class FinetuningRun(ResumableRun):
                 variable.assign(value)
 
     def evaluate(self) -> dict:
-        """The loss and all figures of `valid`; empty without one."""
+        """The loss and all figures of `valid`; empty without `valid`."""
         valid = self.data.valid
         if valid is None:
             return {}
@@ -368,12 +367,14 @@ class FinetuningRun(ResumableRun):
         return figures
 
     def shared(self, figures: dict) -> dict:
-        """Figures as the first process has them, so that all decide alike."""
+        """The figures of the first process, so that all processes decide alike."""
         if self.distribution is None or not figures:
             return figures
         from jax.experimental import multihost_utils
 
-        values = np.array([np.nan if one is None else one for one in figures.values()])
+        values = np.array(
+            [np.nan if value is None else value for value in figures.values()]
+        )
         values = multihost_utils.broadcast_one_to_all(values).tolist()
         return {
             name: None if math.isnan(value) else value
@@ -381,7 +382,7 @@ class FinetuningRun(ResumableRun):
         }
 
     def compare(self, value, epoch) -> dict | None:
-        """The best epoch so far; its weights are kept."""
+        """Stores the weights if this epoch is the best; returns the best epoch."""
         best = self.progress["best"]
         if value is None or not math.isfinite(value):
             return best
@@ -451,7 +452,7 @@ class FinetuningRun(ResumableRun):
 
 
 class BestWeights:
-    """The value of a variable in the best epoch, for a state."""
+    """A variable's value in the best epoch, as a variable of a state."""
 
     def __init__(self, variable):
         self.path, self._value = variable.path, None
@@ -467,7 +468,7 @@ class BestWeights:
 
 
 class _AfterEpoch(keras.callbacks.Callback):
-    """Evaluates, logs, remembers the best weights, saves, and stops."""
+    """Evaluates, logs, stores the best weights, saves and stops after each epoch."""
 
     def __init__(self, run):
         super().__init__()
@@ -486,7 +487,7 @@ class _AfterEpoch(keras.callbacks.Callback):
             if figures:
                 best = run.compare(figures[run.monitor], done)
         figures = {f"val_{name}": value for name, value in figures.items()}
-        # For Keras's bar and history.
+        # Keras's bar and history show them.
         logs.update(
             (name, value) for name, value in figures.items() if value is not None
         )

@@ -1,4 +1,4 @@
-"""The rows that a fine-tuning learns from, and those that it holds out."""
+"""The training rows of a fine-tuning, and its held-out rows."""
 
 import dataclasses
 from collections import Counter
@@ -16,14 +16,14 @@ from roformer_keras.tasks.labelled_files import Examples, parse_examples, read_f
 from roformer_keras.tasks.labels import typed_names
 from roformer_keras.text.rows import draw_held_out
 
-# With more rows than these, classes must come again.
+# With more rows, a class must occur several times.
 _FEW_ROWS = 20
 _PAIRS_HINT = "; if a row has two texts and a label, pass {pairs:True}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Data of a fine-tuning."""
+    """The examples of a fine-tuning."""
 
     task_class: type
     names: list[str] | None
@@ -34,16 +34,16 @@ class Data:
     def usable_by(self, task) -> "Data":
         """The data without rows that a task cannot use; see `Examples.usable_by`."""
         names = ("train", "valid", "test")
-        parts = {name: part for name in names if (part := getattr(self, name))}
+        parts = {name: examples for name in names if (examples := getattr(self, name))}
         return dataclasses.replace(
-            self, **{name: part.usable_by(task) for name, part in parts.items()}
+            self, **{name: examples.usable_by(task) for name, examples in parts.items()}
         )
 
 
 def read_data(
     settings: FinetuningSettings, tables: Mapping[str, TextTable] | None = None
 ) -> Data:
-    """The examples of a fine-tuning; `tables` are its files if they were read."""
+    """The examples of a fine-tuning; `tables` holds its files if already read."""
     tables = tables or read_files(settings)
     task_class = getattr(tasks, TASKS[settings.task].class_name)
     options = settings.options
@@ -72,7 +72,9 @@ def read_data(
         raise SourceError(
             f"{train.path} must have labels of at least {min_names} names, got {names}"
         )
-    valid, test = (parse(one) if one in tables else None for one in ("valid", "test"))
+    valid, test = (
+        parse(name) if name in tables else None for name in ("valid", "test")
+    )
     if settings.holdout:
         train, valid = _split(train, settings)
     return Data(task_class, names, train, valid, test)
@@ -86,7 +88,7 @@ def _are_classes(task_class, names, options):
 
 
 def _check_classes(examples, settings):
-    """Refuses texts in the column of the classes, and 1 next to True."""
+    """Refuses texts in the column of classes, and numbers next to truth values."""
     labels = examples.labels
     if labels and all(isinstance(label, str) for label in labels):
         names = set(labels)
@@ -111,7 +113,7 @@ def _check_classes(examples, settings):
 
 
 def _split(examples, settings):
-    """Two parts, the second of the share `holdout`, drawn from the seed."""
+    """Splits examples; the second part has the share `holdout`, drawn by the seed."""
     share, count = settings.holdout, len(examples.texts)
     if examples.groups is None:
         held_out = draw_held_out(count, share, settings.seed)
@@ -129,10 +131,10 @@ def _split(examples, settings):
 def draw_groups(
     values: Sequence[Sequence[Hashable]], share: float, seed: int
 ) -> np.ndarray:
-    """Mask of the rows to hold out; rows that share a value are on one side.
+    """Mask of the rows to hold out; rows that share a value are on the same side.
 
-    Rows that are linked through other rows are one group. Groups are taken in the order
-    that the seed draws, as long as they fit into the share.
+    Rows that are linked through other rows are one group. The seed draws the order of
+    the groups, and each group that fits into the share is held out.
     """
     sparse = import_extra("scipy.sparse", "holdout_by")
     graph = import_extra("scipy.sparse.csgraph", "holdout_by")
@@ -140,8 +142,8 @@ def draw_groups(
     links = np.array(
         [
             (row, numbers.setdefault(value, len(numbers)))
-            for row, own in enumerate(values)
-            for value in own
+            for row, row_values in enumerate(values)
+            for value in row_values
         ],
         "int64",
     ).reshape(-1, 2)
@@ -153,34 +155,35 @@ def draw_groups(
     names, groups, sizes = np.unique(
         groups[:rows], return_inverse=True, return_counts=True
     )
-    wanted, room, taken = round(share * rows), round(share * rows), []
+    target_rows, free_rows, chosen = round(share * rows), round(share * rows), []
     for group in np.random.default_rng([seed, 0]).permutation(len(names)):
-        if sizes[group] <= room:
-            taken.append(group)
-            room -= sizes[group]
+        if sizes[group] <= free_rows:
+            chosen.append(group)
+            free_rows -= sizes[group]
     smallest = int(sizes.min())
-    # One that is a little too large is better than none.
-    if not taken and wanted and len(names) > 1 and smallest <= 2 * wanted:
-        taken = [sizes.argmin()]
+    # A group that exceeds the share a little is better than none.
+    if not chosen and target_rows and len(names) > 1 and smallest <= 2 * target_rows:
+        chosen = [sizes.argmin()]
     refuse(
-        not taken,
+        not chosen,
         f"holdout_by must leave rows on both sides, but of its {len(names)} groups "
         f"of {rows} rows the smallest has {smallest}, and holdout={share} is "
-        f"{wanted}",
+        f"{target_rows}",
         hint="raise holdout, or name fewer columns in holdout_by: rows that share "
         "a value with the same row are one group",
     )
-    return np.isin(groups, taken)
+    return np.isin(groups, chosen)
 
 
 def count_leaks(train: Examples, other: Examples) -> int:
     """Number of rows of another file with a text that is also in the training data.
 
-    Of rows with choices the context counts: questions and choices come again.
+    For rows with choices only the context counts: questions and choices repeat.
     """
-    known = {text.strip() for row in train.texts for text in _own_texts(row)}
+    train_texts = {text.strip() for row in train.texts for text in _own_texts(row)}
     return sum(
-        any(text.strip() in known for text in _own_texts(row)) for row in other.texts
+        any(text.strip() in train_texts for text in _own_texts(row))
+        for row in other.texts
     )
 
 

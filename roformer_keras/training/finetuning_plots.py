@@ -1,4 +1,4 @@
-"""Learning curves, the model next to its baselines, and the confusion matrix."""
+"""Learning curves, comparisons with baselines, and the confusion matrix."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,15 +11,15 @@ from roformer_keras.tasks.reports import compared, width_of
 from roformer_keras.training.log import read_log
 from roformer_keras.training.plots import COLORS, draw_line, drawing
 
-# Inches of a cell of a confusion matrix, of the whole picture, and of its edges.
+# Inches of a cell of a confusion matrix, of the whole picture, and of its margins.
 _CELL, _MAX_SIDE, _EDGES = 0.62, 20.0, 2.5
-# Inches that a cell needs for a count and its share, and for a count alone.
+# Inches that a cell needs for a count and its share, or for a count alone.
 _ROOM_FOR_SHARE, _ROOM_FOR_COUNT = 0.5, 0.3
-# Characters of the name of a class, and of a baseline.
+# Maximal characters of the name of a class, and of a baseline.
 _LONGEST_NAME, _LONGEST_BASELINE = 14, 48
 _NO_FONT = "numbers of classes, see report.txt: no font here has their characters"
 _DOTS = {"marker": "o", "markersize": 4}
-# Where a system has several, those that are made for simplified Chinese.
+# Fonts for simplified Chinese, in order of preference.
 _FAMILIES = (
     "Noto Sans CJK SC",
     "Noto Sans SC",
@@ -44,16 +44,16 @@ def draw_curves(
         panels.pop()
     with drawing(picture, 9, 4) as figure:
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
-        for own, (name, train, valid) in zip(axes, panels, strict=True):
+        for axis, (name, train, valid) in zip(axes, panels, strict=True):
             other = f" ({train})" if train != name else ""
-            draw_line(own, rows, "epoch", train, f"training{other}", **_DOTS)
-            draw_line(own, rows, "epoch", valid, "validation", **_DOTS)
+            draw_line(axis, rows, "epoch", train, f"training{other}", **_DOTS)
+            draw_line(axis, rows, "epoch", valid, "validation", **_DOTS)
             if best is not None:
-                own.axvline(best, color="0.8", linewidth=1, zorder=0)
-            own.set(xlabel="epochs", ylabel=name.replace("_", " "))
-            own.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-            if any(own.get_legend_handles_labels()):
-                own.legend()
+                axis.axvline(best, color="0.8", linewidth=1, zorder=0)
+            axis.set(xlabel="epochs", ylabel=name.replace("_", " "))
+            axis.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+            if any(axis.get_legend_handles_labels()):
+                axis.legend()
 
 
 def draw_comparison(report: dict, picture: Path) -> None:
@@ -69,12 +69,12 @@ def draw_comparison(report: dict, picture: Path) -> None:
             axes.set(title=name.replace("_", " ") + remark)
             axes.margins(x=0.25)
             axes.locator_params(axis="x", nbins=4)
-            for place, own in enumerate(rows.values()):
-                if (value := own.get(name)) is None:
+            for place, figures in enumerate(rows.values()):
+                if (value := figures.get(name)) is None:
                     continue
                 style = {"color": COLORS[-1] if place else COLORS[0]}
                 axes.plot(value, place, **_DOTS, **style)
-                if ends := own.get("intervals", {}).get(name):
+                if ends := figures.get("intervals", {}).get(name):
                     axes.plot(ends, (place, place), linewidth=2, **style)
                 over = {"xytext": (0, 6), "textcoords": "offset points"}
                 axes.annotate(f"{value:.3f}", (value, place), ha="center", **over)
@@ -89,7 +89,7 @@ def draw_confusion(
 ) -> bool:
     """Draws a confusion matrix, with counts and their shares of a true class.
 
-    Both are left out where there are so many classes that they would not fit.
+    Counts and shares are left out if there are too many classes for them to fit.
     """
     table, shown = np.array(counts), list(map(_shortened, names))
     font = _font_of("".join(shown))
@@ -118,7 +118,7 @@ def draw_confusion(
                 text = (
                     f"{count}\n{share:.0%}" if room >= _ROOM_FOR_SHARE else str(count)
                 )
-                # Long numbers are smaller, so that they stay in their cell.
+                # Long numbers are smaller, so that they fit into their cell.
                 size = min(9.0, 72 * 0.9 * room / (0.65 * max(4, len(str(count)))))
                 axes.text(
                     column,

@@ -14,7 +14,7 @@ from roformer_keras.io.journal import AppendedFile
 
 
 class LogFile:
-    """A CSV file with a row for each time at which figures are logged."""
+    """A CSV file with one row for each logging of figures."""
 
     def __init__(self, path: Path, size: int = 0):
         self._path, self._columns = path, []
@@ -38,17 +38,17 @@ class LogFile:
 
 
 class EventLog:
-    """The same figures for TensorBoard."""
+    """Writes the same figures for TensorBoard."""
 
     def __init__(self, folder: Path, first: int):
         self._folder = folder
         writer = import_extra("tensorboardX", "a training").SummaryWriter
         with self._errors():
-            # A row never waits for the thread that writes, which a full disk ends.
+            # A row never waits for the writing thread, which dies if the disk is full.
             self._writer = writer(str(folder), purge_step=first, max_queue=1000)
 
     def write(self, figures: Mapping) -> None:
-        """Adds those figures of a row that are floats."""
+        """Adds the floats of a row."""
         with self._errors():
             for name, value in figures.items():
                 if isinstance(value, float):

@@ -11,16 +11,17 @@ from roformer_keras.base.extras import import_extra
 from roformer_keras.io.atomic import replacing
 from roformer_keras.training.log import read_log
 
-# Colours that colour-blind readers tell apart: Okabe and Ito, "Color Universal Design".
+# Colours that colour-blind readers can distinguish: Okabe and Ito, "Color Universal
+# Design".
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555")
 
 
 @contextmanager
 def drawing(path: Path, width: float, height: float) -> Iterator[Any]:
-    """A figure of so many inches in the style of all pictures, for `with`.
+    """A figure of this size in inches, in the style of all pictures, for `with`.
 
-    It is written at the end, whole or not at all. It is not pyplot's, so what a program
-    or a notebook draws there stays as it is.
+    It is written completely at the end, or not at all. It is separate from pyplot,
+    whose figures in a program or notebook stay unchanged.
     """
     agg = import_extra("matplotlib.backends.backend_agg", "drawing")
     from matplotlib import rc_context
@@ -32,7 +33,7 @@ def drawing(path: Path, width: float, height: float) -> Iterator[Any]:
         canvas = agg.FigureCanvasAgg(figure)
         yield figure
         canvas.draw()
-        # A palette takes a third of the bytes, and shows the same.
+        # A palette takes a third of the bytes, and looks the same.
         drawn = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
         with replacing(path, overwrite=True) as partial:
             drawn.quantize(256).save(partial, format="PNG", optimize=True)
@@ -60,7 +61,7 @@ def picture_style() -> Any:
 def draw_line(
     axes, rows: list[dict], x: str, y: str | None, label: str, **style
 ) -> None:
-    """Draws a column of a log against another, where it has figures."""
+    """Plots a column of a log against another, in the rows that have it."""
     points = [(int(row[x]), float(row[y])) for row in rows if row.get(y)]
     if points:
         axes.plot(*zip(*points, strict=True), label=label, linewidth=1.2, **style)

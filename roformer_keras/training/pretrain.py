@@ -1,12 +1,12 @@
 """Pre-training from its settings to a preset and a zip, in its own folder.
 
 vocab.txt
-tokens/               the corpus as token ids; see `data.examples`
-checkpoints/          the last few weights, to be averaged
+tokens/               the corpus as token ids; see `text.examples`
+checkpoints/          the last weights, to be averaged
 tensorboard/, loss.png
 NAME.zip              the result, if bert4keras can compute it
 
-`training.folder` lists the other files.
+`io.training_folder` lists the other files.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ from roformer_keras.training.recorder import Recorder
 from roformer_keras.training.resumable_run import ResumableRun
 from roformer_keras.training.state import state_variables
 
-# A model without a size in its settings learns on a laptop.
+# Without a size in its settings, a model is small enough for a laptop.
 _SMALL = {"num_layers": 4, "num_heads": 4, "hidden_dim": 256}
 _VOCABULARY, _TOKENS, _CHECKPOINTS = "vocab.txt", "tokens", "checkpoints"
 _TENSORBOARD, _PICTURE = "tensorboard", "loss.png"
@@ -71,23 +71,24 @@ def pretrain(
 
     Args:
         settings: `PretrainingSettings`.
-        folder: path of the folder of this training. A training of equal settings and
-            files there is resumed from its last saved state, and ends with the weights
-            that it would have had without the interruption. `save_every` may differ.
+        folder: path of the folder of this training. If it holds a training of equal
+            settings and files, that one resumes from its last saved state, and ends
+            with the weights that it would have had without the interruption.
+            `save_every` may differ.
         callbacks: more callbacks for `model.fit`; an epoch is an interval of the log.
-        overwrite: bool. Whether another training in the folder may be discarded, once
-            this one is found to be possible.
+        overwrite: bool. Whether to discard another training in the folder, once this
+            one has passed its checks.
         verbose: bool. Whether progress bars are shown.
 
     Returns:
         The model, with its tokenizer. It is also in the folder, as `preset` and, if
-        bert4keras has its attention, as a zip for that.
+        bert4keras supports it, as a zip for bert4keras.
 
     Raises:
         ConfigurationError: a setting breaks its rule, or the loss is not finite.
-        SourceError: a file cannot be read, or is not what it should be.
-        OutputError: the folder holds another training, or cannot be written to; what
-            was saved before stays whole.
+        SourceError: a file cannot be read, or has wrong content.
+        OutputError: the folder holds another training, or cannot be written to; earlier
+            saved files stay complete.
         BackendError: Keras runs on OpenVINO, which does not train.
 
     Example:
@@ -143,7 +144,7 @@ class PretrainingRun(ResumableRun):
             for stage in settings.stages:
                 self._check_held_out(self.make_objective(stage.length), stage)
 
-    # === What is trained ===
+    # === Tokenizer and model ===
 
     def _make_tokenizer(self, is_new):
         settings, path = self.settings, self.folder / _VOCABULARY
@@ -190,20 +191,20 @@ class PretrainingRun(ResumableRun):
         return model
 
     def make_objective(self, length: int):
-        """The objective for rows of so many tokens."""
+        """The objective for rows of `length` tokens."""
         options = dict(self.settings.options)
         if self.teacher is not None:
             options["teacher"] = self.teacher
             options["teacher_tokenizer"] = self.teacher.text_tokenizer()
         kind = OBJECTIVES[self.settings.objective]
-        _, _, *own = inspect.signature(kind).parameters
-        check_names(self.settings.objective, "option", options, own)
+        _, _, *option_names = inspect.signature(kind).parameters
+        check_names(self.settings.objective, "option", options, option_names)
         return kind(self.tokenizer, length, **options)
 
     # === The data ===
 
     def _records(self, part, description):
-        # A generator: the bar appears when the first record is read.
+        # A generator: the bar appears with the first record.
         yield from tqdm(
             read_corpus(self.settings.data, part),
             desc=description,
@@ -220,7 +221,7 @@ class PretrainingRun(ResumableRun):
         return any(data.holdout for data in self.settings.data)
 
     def _check_held_out(self, objective, stage):
-        """Raises ConfigurationError if too little is held out for a batch."""
+        """Raises ConfigurationError if a batch needs more held-out data."""
         if not self._has_held_out:
             return
         encode, count_found = self._encoder(objective), 0
@@ -240,7 +241,7 @@ class PretrainingRun(ResumableRun):
         )
 
     def examples(self, objective, number: int, part: str = "train") -> EpochItems:
-        """The examples of a stage, tokenized if they are not yet."""
+        """The examples of a stage, tokenized on first use."""
         settings, stage = self.settings, self.settings.stages[number]
         metadata = settings.describe()
         kind = "packed" if settings.packed else stage.length
@@ -258,7 +259,7 @@ class PretrainingRun(ResumableRun):
         )
 
     def held_out(self, objective, number: int) -> keras.utils.PyDataset | None:
-        """Batches of held-out texts, the same each time; None without any."""
+        """Batches of held-out texts, the same each time; None without held-out data."""
         if not self._has_held_out:
             return None
         rows = self.settings.stages[number].rows
@@ -275,7 +276,7 @@ class PretrainingRun(ResumableRun):
         stages = self.settings.stages
         first = self.progress["stage"]
         if first == len(stages):
-            # Nothing but the results may be missing.
+            # Only the results may be missing.
             self._prepare_stage(first - 1)
             return
         with tqdm(
@@ -290,7 +291,7 @@ class PretrainingRun(ResumableRun):
                 self._train_stage(number, bar)
 
     def _prepare_stage(self, number):
-        """Objective, compiled trainer and its variables as the last state has them."""
+        """Objective, compiled trainer and its variables, from the last saved state."""
         settings, stage = self.settings, self.settings.stages[number]
         objective = self.make_objective(stage.length)
         trainer = objective.training_model(self.trained)
@@ -310,7 +311,7 @@ class PretrainingRun(ResumableRun):
 
     @contextlib.contextmanager
     def stage(self, number: int, bar: tqdm) -> Iterator["_Stage"]:
-        """Parts of the training of one stage, as the last state has them."""
+        """The objects that train one stage, from the last saved state."""
         settings, stage = self.settings, self.settings.stages[number]
         objective, trainer, variables = self._prepare_stage(number)
         done = self.progress["done"]
@@ -325,7 +326,7 @@ class PretrainingRun(ResumableRun):
                 update = self._steps_before(progress["stage"]) + progress["done"]
                 weights = self.trained.trainable_variables
                 checkpoints.add(update, weights)
-            # Between stages the optimizer is not needed.
+            # No stage needs the optimizer of the previous one.
             names = variables if progress["done"] else ["model"]
             self.save({name: variables[name] for name in names}, **progress)
 
@@ -424,7 +425,7 @@ class PretrainingRun(ResumableRun):
 def fields_of_fresh_model(
     settings: PretrainingSettings, tokenizer: RoFormerTokenizer
 ) -> dict:
-    """The fields of its configuration: those of the settings, else a small one's."""
+    """Configuration fields of a new model: the settings', or a small model's."""
     fields = {**_SMALL, **settings.model}
     fields.setdefault("intermediate_dim", 4 * fields["hidden_dim"])
     return {**fields, "vocabulary_size": tokenizer.vocabulary_size}

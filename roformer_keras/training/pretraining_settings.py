@@ -27,7 +27,7 @@ from roformer_keras.tasks.optimizer_settings import (
     random_seed,
 )
 
-# One task of the command line each.
+# Each of these is a task of the command line.
 OBJECTIVES_OF = {
     "mlm": ("mlm",),
     "lm": ("lm",),
@@ -35,18 +35,18 @@ OBJECTIVES_OF = {
     "sim": ("simbert", "distillation", "classification", "cosent"),
 }
 OBJECTIVE_NAMES = tuple(itertools.chain.from_iterable(OBJECTIVES_OF.values()))
-# These compare each pair of texts with the others that are computed with it.
+# These compare each pair of texts with the others in its batch.
 _COMPARING = ("simbert", "distillation", "cosent")
-# A source has them already, and its weights fit no others.
+# A source sets them, and its weights fit no others.
 _SIZES = ("num_layers", "hidden_dim", "num_heads")
-# Settings with which others count.
+# Settings under which other settings count.
 _BUILT = Only(
     "a vocabulary that is built, without vocabulary and source",
     lambda *files: files == (None, None),
     *("vocabulary", "source"),
 )
 _HELD_OUT = Only(
-    "data with a holdout", lambda data: any(one.holdout for one in data), "data"
+    "data with a holdout", lambda data: any(source.holdout for source in data), "data"
 )
 
 
@@ -61,9 +61,9 @@ class TrainingStage(Settings):
         learning_rate: float. Base rate, which the factors of `schedule` multiply.
         schedule: pairs (step, factor), ascending; linear between them, from 0 at step 0
             if the first is later, constant after the last.
-        accumulation: int. Parts of a batch that are computed one after the other, to
-            save memory. `simbert`, `distillation` and `cosent` compare texts only
-            within a part.
+        accumulation: int. Number of slices of a batch that are computed one after the
+            other, to save memory. `simbert`, `distillation` and `cosent` compare texts
+            only within a slice.
 
     Raises:
         ConfigurationError: a setting breaks its rule, or settings do not go together.
@@ -115,32 +115,32 @@ class PretrainingSettings(Settings):
         stages: trained one after the other, each with a new optimizer.
         source: str or None. Checkpoint to start from; new weights by default.
         initialize_heads: bool. Whether heads that the source lacks get new weights.
-        ignore: patterns of tensors of the source to pass over:
+        ignore: patterns of tensors of the source to ignore:
             `"bert/embeddings/position_embeddings"` to start from a BERT.
         model: fields of `RoFormerConfig`, except for the size of the vocabulary. With a
-            source those to change, such as `dropout`; without one those that differ
-            from a small model.
-        vocabulary: str or None. Path of a `vocab.txt`; by default the source's, or one
-            that is built from the corpus.
+            source, they change its fields, such as `dropout`; without a source, they
+            change those of a small model.
+        vocabulary: str or None. Path of a `vocab.txt`; by default the source's, or a
+            vocabulary built from the corpus.
         subwords: bool. Whether a built vocabulary consists of parts of words, for texts
             with spaces, instead of characters.
-        lower_case: bool. Whether texts are lower-cased and stripped of accents,
-            unless the vocabulary is cased. A source knows this itself.
+        lower_case: bool. Whether texts are lower-cased and stripped of accents, unless
+            the vocabulary is cased. A source sets it.
         min_count: int. Minimum occurrences of a character in a built vocabulary.
         max_vocabulary: int or None. Maximum of tokens of a built vocabulary; needed
             for subwords.
-        options: of the objective, such as `rate`, `whole_word`, `scale`.
+        options: options of the objective, such as `rate`, `whole_word`, `scale`.
         teacher: str or None. Checkpoint to distil from.
-        optimizer: of every stage.
+        optimizer: optimizer of every stage.
         dtype: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`; a Keras policy.
-        seed: int. Of new weights, the order of the data, masks and dropout.
+        seed: int. Seed of new weights, the order of the data, masks and dropout.
         packed: bool. Whether rows are filled with several documents instead of padding.
         log_every: int. Updates from one line of the log to the next.
         save_every: int. Updates from one saved state to the next.
         evaluate_every: int. Updates from one evaluation of held-out data to the next;
             0 for one at the end of each stage.
-        average_checkpoints: int. The final weights are the mean of this many: the last
-            ones and those of the last saved states; 0 for the last ones. Evaluations
+        average_checkpoints: int. Number of checkpoints, with the last weights, whose
+            mean becomes the final weights; 0 for the last weights alone. Evaluations
             during the training use the current weights.
         evaluation_batches: int. Maximum of batches of held-out data.
 
@@ -251,7 +251,7 @@ class PretrainingSettings(Settings):
         return () if self.average_checkpoints else ("save_every",)
 
     def describe(self) -> dict:
-        """Settings and files that identify a training, as `run_metadata` has them."""
+        """Settings and files that identify a training, for `run_metadata`."""
         corpus = [path for data in self.data for path in data.paths()]
         files: dict[str, Iterable] = {
             "corpus": itertools.chain.from_iterable(map(data_files, corpus)),
@@ -264,7 +264,7 @@ class PretrainingSettings(Settings):
 
 
 def read_settings(path: str | os.PathLike) -> dict:
-    """Content of a TOML file, not checked yet; paths start at its folder.
+    """Unchecked content of a TOML file; relative paths start at its folder.
 
     Raises:
         SourceError, ConfigurationError: as in `PretrainingSettings.from_toml`.

@@ -13,7 +13,7 @@ from roformer_keras.training.resumable_run import check_loss
 class Recorder(keras.callbacks.Callback):
     """Counts the updates of one stage, logs them, saves, and ends the stage.
 
-    An epoch of Keras is an interval of the log here.
+    An interval of the log is an epoch of Keras.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class Recorder(keras.callbacks.Callback):
         self._since, self._until = self._clocks(), None
 
     def on_test_begin(self, logs=None):
-        # Evaluating is no training. Keras has read the metrics, so all that was asked
-        # of an accelerator is done.
+        # Evaluation time does not count as training. Keras has read the metrics, so an
+        # accelerator has finished its work.
         self._until = self._clocks()
 
     def on_train_batch_end(self, batch, logs=None):
@@ -79,7 +79,7 @@ class Recorder(keras.callbacks.Callback):
             "tokens": self.tokens,
             "learning_rate": float(self.model.optimizer.learning_rate),
             "tokens_per_second": new / seconds,
-            # At most: a backend may ask for batches ahead of time.
+            # At most so many: a backend may request batches ahead of time.
             "waiting": min(1.0, waited / seconds),
             **scalars,
         }
@@ -92,19 +92,19 @@ class Recorder(keras.callbacks.Callback):
         if self._done % self._save_every == 0 and self._done < self._steps:
             self._save(stage=self._stage, done=self._done, tokens=tokens)
 
-    def log_evaluation(self, found: Mapping) -> None:
+    def log_evaluation(self, figures: Mapping) -> None:
         """Adds the figures of held-out data at the end of the stage."""
         self._write(
             {
                 "stage": self._stage + 1,
                 "update": self._before + self._done,
                 "tokens": self.tokens,
-                **{f"val_{name}": value for name, value in found.items()},
+                **{f"val_{name}": value for name, value in figures.items()},
             }
         )
 
     def _clocks(self):
-        """Seconds that went by, and those of them that were waited."""
+        """Elapsed seconds, and how many of them were spent waiting."""
         return time.perf_counter(), self._loader.waited
 
     def _write(self, figures):

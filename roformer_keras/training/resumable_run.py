@@ -1,6 +1,6 @@
 """The life of a training in its folder: lock, seed, build, restore, fit, save, preset.
 
-A kind of training is a subclass, which says what it trains and how:
+A kind of training is a subclass, which defines the model and its training:
 
     class Training(ResumableRun):
         start: ClassVar = {"epochs": 0}
@@ -21,7 +21,7 @@ A kind of training is a subclass, which says what it trains and how:
     model = Training(settings, folder).execute()
 
 `execute` may be interrupted at any moment; the next one with equal settings and files
-resumes the last saved state. `training.folder` says which files there are.
+resumes the last saved state. `io.training_folder` lists the files.
 """
 
 import contextlib
@@ -59,7 +59,7 @@ class ResumableRun:
     def __init__(self, settings, folder, callbacks=(), verbose: bool = True):
         self.settings, self.folder = settings, Path(folder)
         self.callbacks = list(callbacks)
-        # `build` makes the first two, `execute` the other.
+        # `build` makes the first two, and `execute` the third.
         self.model: Any = None
         self.trained: Any = None
         self.log: Any = None
@@ -88,7 +88,7 @@ class ResumableRun:
         state = self.folder / STATE
         if not is_new and state.exists():
             self.progress, self.has_state = load_metadata(state), True
-        # Initial weights and dropout are drawn by Keras's own generators.
+        # Keras's own generators draw initial weights and dropout.
         keras.utils.set_random_seed(self.settings.seed)
         self.build(is_new)
 
@@ -136,10 +136,10 @@ class ResumableRun:
             copy_variables(self.model, other)
         return other
 
-    # === What it uses for that ===
+    # === Methods for subclasses ===
 
     def restore(self, variables: Mapping[str, Sequence]) -> None:
-        """Assigns variables, in groups, as the saved state has them."""
+        """Assigns the saved state to variables, in groups."""
         load_variables(self.folder / STATE, variables)
 
     def save(self, variables: Mapping[str, Sequence], **progress) -> None:
@@ -162,11 +162,11 @@ def check_loss(loss: float, when: str) -> None:
 
 
 def copy_variables(source: keras.Model, target: keras.Model) -> None:
-    """Assigns the values of all variables of a model to those of another of its kind.
+    """Copies the values of all variables to another model of the same kind.
 
-    Nothing happens if they are one model.
+    Nothing happens if source and target are the same model.
     """
     if source is target:
         return
-    for one, other in zip(source.variables, target.variables, strict=True):
-        other.assign(one.numpy())
+    for variable, other in zip(source.variables, target.variables, strict=True):
+        other.assign(variable.numpy())

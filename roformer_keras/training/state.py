@@ -15,7 +15,7 @@ from roformer_keras.base.checks import check_file
 from roformer_keras.base.errors import CheckpointError, ConfigurationError
 from roformer_keras.io.atomic import replacing
 
-# What to do when a loss or a weight is no longer finite.
+# Advice for a loss or a weight that is no longer finite.
 DIVERGED = (
     "what was saved before is kept; start again in another folder, with a lower "
     "learning rate or a longer warmup"
@@ -61,7 +61,7 @@ def save_state(
 
 
 def load_metadata(path: Path) -> dict:
-    """The metadata of a state, and under `"paths"` those of its variables by group."""
+    """A state's metadata, with the paths of its variables by group as `"paths"`."""
     with _open(path) as file:
         metadata = json.loads(file.metadata()["metadata"])
         if not isinstance(metadata["paths"], dict):

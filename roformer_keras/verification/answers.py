@@ -1,4 +1,4 @@
-"""Outputs of a reference: computed by a process of it, or saved in a file."""
+"""Outputs of a reference, computed by its process or saved in a file."""
 
 import hashlib
 import json
@@ -25,22 +25,22 @@ from roformer_keras.io.tensor_bundle import write_tensor_bundle
 from roformer_keras.verification.reference import Reference
 from roformer_keras.verification.report import Comparison
 
-# Largest difference that passes, up to a length and beyond it. Rounding grows with the
-# position: two float32 tables of angles differ by 1.2e-4 at 1536.
+# Largest differences that pass, up to a length and beyond it. Rounding errors grow with
+# the position: two float32 tables of angles differ by 1.2e-4 at 1536.
 _BAR, _BAR_LENGTH, _LONG_BAR = 1e-4, 512, 5e-4
 
-# Numbers of one output in a reference file; larger outputs are sampled evenly.
+# Numbers per output in a reference file; larger outputs are sampled evenly.
 _SAVED_SIZE = 500_000
 
 
 def batch_size(length):
-    """Rows at once: few of long ones, whose logits are large."""
+    """Rows per batch: few long rows, whose logits are large."""
     return max(2, 4096 // length)
 
 
 @dataclass(frozen=True)
 class Output:
-    """An output of bert4keras, or evenly spaced places along its last two axes."""
+    """An output of bert4keras, or evenly spaced samples along its last two axes."""
 
     values: np.ndarray
     top: np.ndarray | None = None
@@ -119,17 +119,17 @@ class LiveAnswers:
             np.savez(scratch / f"inputs-{length}.npz", **inputs)
 
     def _cases_of(self, checkpoint):
-        # Says what bert4keras cannot compute, before that is started.
+        # The check comes before bert4keras is started.
         checkpoint.config.to_bert_config()
         return find_cases(checkpoint)
 
     def _export(self, path, checkpoint, lengths):
-        """Writes the files that the reference loads; returns the lengths it takes."""
+        """Writes files for the reference; returns the lengths that it supports."""
         self._checkpoint = _export(path, checkpoint, self._scratch)
         return lengths
 
     def _job(self, kwargs):
-        """Model that the process of the reference builds for a case."""
+        """The model that the reference process builds for a case."""
         return {
             "bert_config": str(self._scratch / "bert_config.json"),
             "checkpoint": str(self._checkpoint),
@@ -146,7 +146,7 @@ class LiveAnswers:
         }
 
     def cases(self):
-        """For each case in order, its batches: length, inputs and outputs."""
+        """Yields for each case its batches: length, inputs and outputs."""
         jobs = []
         for case, kwargs in self.metadata["cases"].items():
             batches = [
@@ -196,7 +196,7 @@ class SavedAnswers:
 
     def __init__(self, path, reference, config, names=None):
         try:
-            # NumPy leaves a file that it opens itself open if it is no zip.
+            # NumPy does not close a file that it opens itself and that is no zip.
             with open(reference, "rb") as file, np.load(file) as arrays:
                 self._arrays = dict(arrays)
             self.metadata = json.loads(str(self._arrays["metadata"]))
@@ -245,7 +245,7 @@ class SavedAnswers:
 
 
 def _chosen(cases, names):
-    """The cases of these names; all if names is None."""
+    """The cases of these names, or all cases if names is None."""
     if names is None:
         return cases
     unknown = sorted(set(names) - cases.keys())
@@ -256,7 +256,7 @@ def _chosen(cases, names):
 
 
 def find_cases(checkpoint: Checkpoint) -> dict[str, dict]:
-    """`build_transformer_model` keywords of everything the source has weights for."""
+    """Keywords of `build_transformer_model` for all models that the source can fill."""
     config = checkpoint.config
     for option in ("layer_norm_cond_size", "custom_position_ids"):
         if getattr(config, option):
@@ -308,7 +308,7 @@ def _inputs(
 
 
 def _export(path, checkpoint: Checkpoint, scratch: Path) -> Path:
-    """bert4keras's own files of a checkpoint, in a folder; returns their prefix."""
+    """Writes bert4keras's files of a checkpoint to a folder; returns their prefix."""
     prefix = scratch / "bert_model.ckpt"
     config = checkpoint.bert_config or checkpoint.config.to_bert_config()
     (scratch / "bert_config.json").write_text(json.dumps(config))

@@ -1,4 +1,4 @@
-"""The model of this package that a `build_transformer_model` call corresponds to."""
+"""The model of this package that corresponds to a `build_transformer_model` call."""
 
 import keras
 
@@ -24,7 +24,7 @@ _RENAMED = {
     "layer_norm_cond_hidden_size": "layer_norm_cond_hidden_size",
     "layer_norm_cond_hidden_act": "layer_norm_cond_hidden_activation",
 }
-# Layer of a task that computes what the other side returns -> names of its outputs.
+# Task layer that computes what the reference returns -> names of its outputs.
 _HEADS = {
     "RoFormerTokenClassifier": "tags",
     "RoFormerQuestionAnswerer": "ends",
@@ -44,7 +44,7 @@ def counterpart(source, kwargs, **options):
     heads = {} if kwargs.get("model") == "roformer_v2" else kwargs
     pool = heads.get("with_pool") or heads.get("with_nsp")
     options |= {name: kwargs[name] for name in _PASSED_ON if name in kwargs}
-    options |= {ours: kwargs[name] for name, ours in _RENAMED.items() if name in kwargs}
+    options |= {new: kwargs[name] for name, new in _RENAMED.items() if name in kwargs}
     if "compound_tokens" in options:
         options["compound_tokens"] = [
             tuple(item) if isinstance(item[0], list) else item
@@ -64,14 +64,14 @@ def counterpart(source, kwargs, **options):
 
 
 def _scores(source, name, options):
-    """The scores of a task at every position, also where no answer can be."""
+    """The scores of a task at every position, even where no answer is possible."""
     task = getattr(tasks, name).from_preset(source, **options)
     head = _HEADS[name]
     return keras.Model(task.input, {head: task.get_layer(head).output})
 
 
 def outputs_by_role(model, inputs, batch_size=4):
-    """Outputs of the model for NumPy inputs, as NumPy, under the reference's names."""
+    """NumPy outputs of a model for NumPy inputs, under the reference's names."""
     names = [name for name in model.input if name in inputs]
     count = len(inputs[names[0]])
     batches = []

@@ -1,4 +1,4 @@
-"""The real bert4keras or Transformers in a separate process, seen from this one."""
+"""The real bert4keras or Transformers, run in a separate process."""
 
 import contextlib
 import json
@@ -45,8 +45,9 @@ class Reference:
 
     Args:
         bert4keras: folder that holds the package, as `pip install --target` makes it.
-            If not given, `$ROFORMER_KERAS_REFERENCE`, or else what `python` imports.
-        python: path of the interpreter; this one if not given.
+            By default `$ROFORMER_KERAS_REFERENCE`, or else the package that `python`
+            imports.
+        python: path of the interpreter; by default this one.
 
     Attributes:
         version: str, bert4keras's.
@@ -54,7 +55,8 @@ class Reference:
         versions: dict of the versions of the packages that it runs on.
 
     Raises:
-        ReferenceUnavailable: bert4keras cannot be run; says how to install it.
+        ReferenceUnavailable: bert4keras cannot be run; the message tells how to install
+            it.
     """
 
     def __init__(
@@ -72,19 +74,20 @@ class Reference:
 
     @classmethod
     def check_installed(cls, python: str | None = None, folder: Any = None) -> Any:
-        """Looks for the packages of this interpreter; returns the folder that has one.
+        """Looks for the packages of this interpreter; returns the folder of the first.
 
         Args:
             python, folder: as `python` and `bert4keras` of the class.
 
         Raises:
-            ReferenceUnavailable: one is missing; says how to install it.
+            ReferenceUnavailable: a package is missing; the message tells how to install
+                it.
         """
-        first, *others = cls.packages
+        reference, *others = cls.packages
         folder = folder or os.environ.get(cls.variable)
-        if folder and not os.path.isdir(Path(folder, first)):
+        if folder and not os.path.isdir(Path(folder, reference)):
             raise ReferenceUnavailable(
-                f"there is no {first} package in {folder}", hint=cls.install
+                f"there is no {reference} package in {folder}", hint=cls.install
             )
         for name in others if folder else cls.packages:
             if python is None and not is_installed(name):
@@ -100,7 +103,7 @@ class Reference:
         return info
 
     def run(self, jobs: Sequence[Mapping]) -> Iterator[tuple[Mapping, dict]]:
-        """Each job with its answer, in order; see `reference_process.py`.
+        """Yields each job with its answer, in order; see `reference_process.py`.
 
         The process computes the next jobs while the caller uses an answer.
 
@@ -109,12 +112,12 @@ class Reference:
 
         Raises:
             ReferenceUnavailable: bert4keras cannot be run.
-            CheckpointError: a job failed; says what bert4keras said.
+            CheckpointError: a job failed; the message quotes bert4keras.
         """
         if self._process is None:
             self._start()
         try:
-            # The error of a process that has ended is read below.
+            # The error of an ended process is read below.
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.writelines(f"{json.dumps(job)}\n" for job in jobs)
                 self._process.stdin.flush()
@@ -124,7 +127,7 @@ class Reference:
                     raise self._failure(job, answer["error"])
                 yield job, answer
         except BaseException:
-            # The next caller must not get the answers that are left.
+            # The next caller must not get the remaining answers.
             self.close()
             raise
 
@@ -204,15 +207,15 @@ class TransformersReference(Reference):
     """A running Transformers; `close` it, or use it in a `with` statement.
 
     Args:
-        python: path of an interpreter that can import transformers and torch; this
-            one if not given.
+        python: path of an interpreter that can import transformers and torch; by
+            default this one.
 
     Attributes:
         version, versions: as in `Reference`.
         is_causal: bool. Whether its causal model sees no future token.
 
     Raises:
-        ReferenceUnavailable: it cannot be run; says how to install it.
+        ReferenceUnavailable: it cannot be run; the message tells how to install it.
     """
 
     packages = ("transformers", "torch")

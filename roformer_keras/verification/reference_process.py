@@ -39,9 +39,9 @@ its causal RoFormer sees no future token. "predict" has the fields `batches` and
 
     folder         of Hugging Face
     architecture   name of a class, such as RoFormerForMaskedLM
-    roles          names of its outputs, those that are kept, in its order
+    roles          names of its outputs to return, in its order
     fields         changes of the configuration
-    order          optional: places of the last axis of each output, in a new order
+    order          optional: indices of the last axis of each output, in a new order
 """
 
 import gc
@@ -51,7 +51,7 @@ import sys
 import time
 import traceback
 
-# A module next to this script must not hide one that bert4keras imports.
+# A module next to this script must not hide a module that bert4keras imports.
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _HERE]
 os.environ.setdefault("TF_KERAS", "1")
@@ -67,12 +67,12 @@ ROLES = {
 
 
 class Reference:
-    """The imported bert4keras; its `ops` are names of methods, but for "info"."""
+    """The imported bert4keras; `ops` are names of methods, except "info"."""
 
     ops = ("info", "predict")
 
     def __init__(self):
-        # TensorFlow imports them where it finds them; nothing here uses them.
+        # TensorFlow imports them if they are installed; nothing here uses them.
         for name in ("jax", "matplotlib", "pandas", "sklearn"):
             sys.modules.setdefault(name, None)
         import bert4keras
@@ -93,7 +93,7 @@ class Reference:
         }
 
     def run(self, job):
-        """Does one job; returns what its op reports."""
+        """Runs one job; returns the report of its op."""
         op = job.get("op")
         if op not in self.ops:
             raise ValueError(f"op must be one of {', '.join(self.ops)}, got {op!r}")
@@ -113,20 +113,20 @@ class Reference:
         )
         return transformer, transformer.model
 
-    # What the writer of goldens replaces.
+    # === Methods that the writer of goldens replaces ===
 
     def keywords(self, job):
         """Keywords of `build_transformer_model`."""
         return job["kwargs"]
 
     def names(self, job, model):
-        """Names of the arrays that a model takes, and of those that it returns."""
+        """Names of the arrays that a model takes, and of its outputs."""
         outputs = [ROLES.get(name, "sequence") for name in model.output_names]
         return [self.inputs[name] for name in model.input_names], outputs
 
     def predict(self, job, _, model):
         taken, names = self.names(job, model)
-        # `predict` of Keras waits for seconds at its end.
+        # Keras's `predict` waits for seconds at its end.
         call = model.predict_on_batch
         if len(job["batches"]) > 1 and self.tf.executing_eagerly():
             call = self.for_any_length(model)
@@ -150,14 +150,14 @@ class Reference:
         """The model as a function of arrays, traced once for all lengths.
 
         `predict_on_batch` traces it again at the second length, which takes seconds for
-        a base model. For a single length that trace is the shorter one.
+        a base model. For a single length, that trace is faster.
         """
 
         @self.tf.function
         def function(inputs):
             return model(inputs, training=False)
 
-        specs = [self.tf.TensorSpec([None, None], one.dtype) for one in model.inputs]
+        specs = [self.tf.TensorSpec([None, None], x.dtype) for x in model.inputs]
         function = function.get_concrete_function(specs)
 
         def call(arrays):
@@ -187,7 +187,7 @@ class Transformers:
         self.np, self.torch, self.transformers = numpy, torch, transformers
 
     def run(self, job):
-        """Does one job; returns what its op reports."""
+        """Runs one job; returns the report of its op."""
         op = job.get("op")
         if op not in self.ops:
             raise ValueError(f"op must be one of {', '.join(self.ops)}, got {op!r}")
@@ -199,7 +199,7 @@ class Transformers:
         return {**versions, "is_causal": self.is_causal()}
 
     def is_causal(self):
-        """True if outputs of a random model stay if a later token changes."""
+        """True if a random model's earlier outputs ignore a change of a later token."""
         self.torch.manual_seed(0)
         config = self.transformers.RoFormerConfig(
             vocab_size=9,
@@ -254,7 +254,7 @@ class Transformers:
             ]
             if "order" in job:
                 outputs = [output[..., job["order"]] for output in outputs]
-            # A decoder's cache may follow the outputs that are kept.
+            # A decoder's cache may follow the compared outputs.
             self.np.savez(
                 batch["outputs"], **dict(zip(job["roles"], outputs, strict=False))
             )

@@ -1,4 +1,4 @@
-"""Result of a verification."""
+"""The result of a verification."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ class Comparison:
     """One output of one case.
 
     Attributes:
-        case: what was built, such as `"unilm"`.
+        case: the model that was built, such as `"unilm"`.
         output: `"sequence"`, `"pooled"`, `"nsp"` or `"mlm"`; of a task `"tags"`,
             `"starts"` or `"ends"`.
-        length: int, of the padded batch.
+        length: int. Columns of the padded batch.
         largest: float, largest absolute difference.
         mean: float, mean absolute difference.
         same_top: float or None. Share of positions with the same best token.
@@ -29,7 +29,7 @@ class Comparison:
 
     @property
     def passed(self) -> bool:
-        # Written so that a NaN does not pass.
+        # A NaN fails this comparison.
         return bool(self.largest <= self.bar)
 
 

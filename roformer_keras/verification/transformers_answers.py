@@ -16,7 +16,7 @@ from roformer_keras.io.json_file import read_json
 from roformer_keras.io.sources import open_source
 from roformer_keras.verification.answers import LiveAnswers, find_cases
 
-# Case -> class of Transformers, and the outputs that are compared, in its order.
+# Case -> class of Transformers, and the compared outputs, in its order.
 _ARCHITECTURES = {
     "encoder": ("RoFormerModel", ["sequence"]),
     "mlm": ("RoFormerForMaskedLM", ["mlm"]),
@@ -25,7 +25,7 @@ _ARCHITECTURES = {
     "answers": ("RoFormerForQuestionAnswering", ["starts", "ends"]),
     "classes": ("RoFormerForSequenceClassification", ["classes"]),
 }
-# Tasks whose head is the same function there, and their cases.
+# Tasks whose head computes the same in Transformers, and their cases.
 _TASKS = {
     "RoFormerTokenClassifier": "tags",
     "RoFormerQuestionAnswerer": "answers",
@@ -59,8 +59,8 @@ class TransformersAnswers(LiveAnswers):
         is_whole = not checkpoint.is_task or _head_case(checkpoint)
         ready = prepare(checkpoint, None if is_whole else "RoFormerBackbone")
         if checkpoint.format == "huggingface" and Path(path).is_dir():
-            # Its own files, which Transformers loads as they are, unless it would make
-            # up what they lack, such as the norms of RoFormerV2.
+            # Transformers loads its own files unchanged, unless they lack weights, such
+            # as the norms of RoFormerV2, which it would invent.
             write_config(ready)
             with open_source(path) as files:
                 self._folder = files.parts["config"].path.parent
@@ -68,12 +68,14 @@ class TransformersAnswers(LiveAnswers):
                 limit = fields.get("max_position_embeddings", limit)
         else:
             save(ready, self._folder, "huggingface")
-        # Longer ones are beyond its table of positions.
+        # Longer rows exceed its table of positions.
         return sorted({min(length, limit) for length in lengths})
 
     def _job(self, kwargs):
         case = next(
-            name for name, known in self.metadata["cases"].items() if known == kwargs
+            name
+            for name, keywords in self.metadata["cases"].items()
+            if keywords == kwargs
         )
         architecture, roles = _ARCHITECTURES[case]
         job = {
@@ -86,7 +88,7 @@ class TransformersAnswers(LiveAnswers):
             job["fields"] = {"is_decoder": self._config.attention == "causal"}
         if case == "tags":
             config = read_json(Blob.of_file(self._folder / "config.json"))
-            # Transformers writes no names for two labels that have none.
+            # Transformers writes no names for two unnamed labels.
             names = label_names(config, len(config.get("id2label") or (0, 1)))
             assert names is not None
             job["order"] = read_tags(names)[1]

@@ -34,7 +34,7 @@ from roformer_keras.verification.reference import Reference, TransformersReferen
 from roformer_keras.verification.report import Comparison, Report
 from roformer_keras.verification.transformers_answers import TransformersAnswers
 
-# Two models of so many parameters should not be in memory at once.
+# Two models of so many parameters should not be in memory together.
 _LARGE_MODEL = 10_000_000
 
 # Attention of so many tokens takes gigabytes a head.
@@ -73,32 +73,32 @@ def verify(
 ) -> Report:
     """Compares a source in this package with the same source in another one.
 
-    Everything that the source has weights for is compared: encoder, masked, causal
-    and UniLM language model, pooler (linear and tanh), next-sentence prediction, kept
+    It compares everything that the source has weights for: encoder, masked, causal and
+    UniLM language model, pooler (linear and tanh), next-sentence prediction, kept
     tokens; on padded batches of rows of unequal lengths, with UniLM segments and zeros
-    in mid-sequence. bert4keras loads the files as they are; weights that it cannot
-    load (a preset, safetensors, `.keras`) are exported to its own format for it.
-    Transformers is given the folder of Hugging Face, or one is exported for it; it has
-    the encoder, the masked and causal language models, and the heads of a
-    `RoFormerTokenClassifier` without a field, of a `RoFormerQuestionAnswerer`, and of a
-    `RoFormerTextClassifier` or `RoFormerTextRegressor` with `head_activation`. For
-    other tasks, only the encoder is compared.
+    in mid-sequence. bert4keras loads the files unchanged; weights that it cannot load
+    (a preset, safetensors, `.keras`) are exported to its own format. Transformers loads
+    the folder of Hugging Face, or an exported one; it has the encoder, the masked and
+    causal language models, and the heads of a `RoFormerTokenClassifier` without a
+    field, of a `RoFormerQuestionAnswerer`, and of a `RoFormerTextClassifier` or
+    `RoFormerTextRegressor` with `head_activation`. For other tasks, only the encoder is
+    compared.
 
     Args:
         source: as in `from_preset`.
         against: `"bert4keras"`, `"transformers"`, or a running `TransformersReference`,
-            which is left running.
-        bert4keras: folder that holds bert4keras, or a running `Reference`, which is
-            left running. If not given, as in `Reference`.
-        python: interpreter to run it with; this one if not given. It must be able to
-            import transformers and torch if it is to run Transformers.
+            which stays running.
+        bert4keras: folder that holds bert4keras, or a running `Reference`, which stays
+            running. By default as in `Reference`.
+        python: interpreter to run it with; by default this one. To run Transformers, it
+            must be able to import transformers and torch.
         reference: file that `save_reference` wrote, instead of a running bert4keras.
-        save_reference: path to save bert4keras's outputs to, sampled where they are
-            large; overwritten.
+        save_reference: path to save bert4keras's outputs to, with samples of large
+            ones; overwritten.
         published: bool. Whether to compare with published values of these weights,
             instead of with bert4keras.
-        lengths: of the batches; a saved reference has its own.
-        cases: names of the cases, such as `"mlm"`; all if not given.
+        lengths: lengths of the batches; a saved reference has its own.
+        cases: names of the cases, such as `"mlm"`; by default all.
         config: for sources without a configuration, see `open_checkpoint`.
         verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
 
@@ -108,9 +108,9 @@ def verify(
         768 on, times the largest output if that is above 1.
 
     Raises:
-        ReferenceUnavailable: the other package cannot be run; says how to install it.
-            Or its causal model sees future tokens, as that of some versions of
-            Transformers does.
+        ReferenceUnavailable: the other package cannot be run (the message tells how to
+            install it), or its causal model sees future tokens, as in some versions of
+            Transformers.
         CheckpointError: the source cannot be loaded on one of the sides.
         ConfigurationError: the source needs other inputs than ids, or has attention
             that the other package cannot compute.
@@ -142,7 +142,7 @@ def verify(
     )
     with ExitStack() as stack:
         if save_reference is not None:
-            # Before the work, so that a wrong path does not cost it.
+            # A wrong path fails before the work, not after it.
             target = stack.enter_context(replacing(save_reference, overwrite=True))
         answers: Any
         if reference is not None:
@@ -190,9 +190,11 @@ def _compare(path, config, answers, verbose) -> Iterator[Comparison]:
             bar.set_postfix_str(case)
             model = counterpart(path, kwargs, config=config, layer_norm_epsilon=epsilon)
             for length, inputs, expected in batches:
-                ours = outputs_by_role(model, inputs, batch_size(length))
-                for role, theirs in expected.items():
-                    yield theirs.compare(case, role, length, ours[role], limit)
+                outputs = outputs_by_role(model, inputs, batch_size(length))
+                for role, expected_output in expected.items():
+                    yield expected_output.compare(
+                        case, role, length, outputs[role], limit
+                    )
             is_large = model.count_params() > _LARGE_MODEL
             del model
             if is_large:
@@ -202,16 +204,16 @@ def _compare(path, config, answers, verbose) -> Iterator[Comparison]:
 
 
 def _verify_published(path, config) -> Report:
-    known = PUBLISHED.get(Path(path).stem)
-    if known is None:
+    published = PUBLISHED.get(Path(path).stem)
+    if published is None:
         raise ConfigurationError(
             f"nothing is published of {Path(path).stem!r}; of these there is: "
             f"{', '.join(PUBLISHED)}"
         )
     model = counterpart(path, {"with_mlm": "linear"}, config=config)
-    token_ids = np.array(known["token_ids"], "int32")
+    token_ids = np.array(published["token_ids"], "int32")
     inputs = {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
-    expected = np.array(known["mlm"], "float32")
+    expected = np.array(published["mlm"], "float32")
     indices = tuple(map(np.arange, expected.shape))
     logits = outputs_by_role(model, inputs)["mlm"][:1]
     length = token_ids.shape[1]
@@ -219,7 +221,7 @@ def _verify_published(path, config) -> Report:
         Output(expected[None], None, indices).compare(
             "published", "mlm", length, logits
         ),
-        bar=known["tolerance"],
+        bar=published["tolerance"],
     )
     epsilon = model.config.layer_norm_epsilon
-    return Report(str(path), known["source"], epsilon, (comparison,))
+    return Report(str(path), published["source"], epsilon, (comparison,))
