@@ -1,4 +1,4 @@
-"""Models for serving, where neither this package nor Keras need be installed."""
+"""Exports models for serving, which then need neither this package nor Keras."""
 
 from roformer_keras.export.generator import check_generator_export, export_generator
 from roformer_keras.export.model import check_export, export_model

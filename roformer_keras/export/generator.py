@@ -1,4 +1,4 @@
-"""Exporting models that write text, with their keys and values, for serving."""
+"""Exports models that write text, with their keys and values, for serving."""
 
 import os
 from collections.abc import Callable
@@ -21,25 +21,27 @@ from roformer_keras.io.json_file import json_bytes
 from roformer_keras.io.sources import EXPORT
 from roformer_keras.models import RoFormerSim
 
-# Largest difference to Keras in float32, as a share of the largest logit (at least 1).
+# Largest difference from Keras in float32, as a share of the largest logit (at least
+# 1).
 _TOLERANCE = 1e-4
-# Tokens of the prompts that are compared.
+# Number of tokens of the compared prompts.
 _CHECKED = (24, 12, 5, 1)
 
 
 def check_generator_export(format: str, calibration_texts: Any = ()) -> None:
     """Checks the arguments of `export_generator`.
 
-    It needs no model, so that errors come before one is loaded.
+    It needs no model, so errors come before a model is loaded.
 
     Args:
         format: as in `export_generator`.
-        calibration_texts: must be empty: 8 bits of a model that writes need none.
+        calibration_texts: must be empty: the 8-bit weights of a model that writes need
+            no calibration.
 
     Raises:
         ConfigurationError: the format is unknown, a library is missing for it, or there
-            are texts to calibrate with.
-        BackendError: Keras runs on OpenVINO, which is nothing to compare with.
+            are calibration texts.
+        BackendError: Keras runs on OpenVINO, which cannot compute the comparison.
 
     Example:
         >>> export.check_generator_export("openvino")
@@ -65,13 +67,13 @@ def export_generator(
 
     `ServedGenerator` loads it, and so do the commands `generate` and `paraphrase`. The
     model is stateful: it keeps keys and values itself. `engines.network` defines its
-        other
-    inputs.
+    other inputs.
 
     Args:
         model: `RoFormerCausalLM` or `RoFormerSim`, with its tokenizer.
-        folder: the folder to write: `decoder.xml` and `decoder.bin`; likewise `vectors`
-            of a RoFormerSim; the tokenizer's files; and `export.json`.
+        folder: the folder to write: `decoder.xml` and `decoder.bin`; for a RoFormerSim
+            also `vectors.xml` and `vectors.bin`; the tokenizer's files; and
+            `export.json`.
         format: `"openvino"`.
         int8: bool. True stores kernels and embeddings in 8 bits, with a scale for each
             output and token. Products are computed in floats.
@@ -79,21 +81,21 @@ def export_generator(
 
     Returns:
         The content of `export.json`: `model`, its class; `dim`, its width; `format`,
-        `int8`; `generator`, what is needed to generate; and `differences` of the logits
-        to Keras, `largest` and `mean`, on random prompts.
+        `int8`; `generator`, the settings of generation; and `differences` of the logits
+        from Keras, `largest` and `mean`, on random prompts.
 
     Raises:
         ConfigurationError: the format is unknown or a library is missing for it; or the
-            model is not one of those, or has an option that the export lacks.
-        BackendError: Keras runs on OpenVINO, which is nothing to compare with.
+            model has another class, or an option that the export does not support.
+        BackendError: Keras runs on OpenVINO, which cannot compute the comparison.
         CheckpointError: the weights are not finite numbers.
-        OutputError: the folder exists or cannot be written, or the export is too far
-            from Keras: by 1e-4 in float32.
+        OutputError: the folder exists or cannot be written, or the export differs from
+            Keras by more than 1e-4 in float32.
 
     Example:
         >>> model = roformer_keras.RoFormerCausalLM.from_preset("roformer-gpt-char")
-        >>> found = export.export_generator(model, "poems-openvino")
-        >>> found["model"], found["format"]
+        >>> metadata = export.export_generator(model, "poems-openvino")
+        >>> metadata["model"], metadata["format"]
         ('RoFormerCausalLM', 'openvino')
     """
     check_path("folder", folder)

@@ -1,4 +1,4 @@
-"""Exporting models for serving."""
+"""Exports models for serving."""
 
 import contextlib
 import logging
@@ -37,14 +37,15 @@ from roformer_keras.models import RoFormerSim
 from roformer_keras.tasks.multiple_choice import RoFormerMultipleChoice
 from roformer_keras.text.rows import padded
 
-# Largest difference to Keras in float32, as a share of the largest output (at least 1).
+# Largest difference from Keras in float32, as a share of the largest output (at least
+# 1).
 _TOLERANCE = 1e-4
-# Smallest cosine of an int8 vector to Keras's.
+# Smallest cosine between vectors in int8 and Keras's.
 _MIN_COSINE = 0.9
-# Heads exclude places, such as padding, by -1e9 or -inf. Other outputs are smaller.
+# Heads exclude positions, such as padding, by -1e9 or -inf. Other outputs are smaller.
 _LARGEST_OUTPUT = 1e8
 _CHECKED_SHAPE = 4, 24
-# Texts for calibration, and how many of the held-back ones are compared.
+# Maximal texts for calibration, and maximal held-back texts for the comparison.
 _MAX_TEXTS, _MAX_COMPARED = 300, 32
 
 
@@ -61,7 +62,7 @@ def export_model(
 
     Inputs are int32 `token_ids` and `segment_ids`, `(batch, length)` of any size.
     Outputs are float32: `vectors` of length 1 for a sentence encoder or `RoFormerSim`,
-    the named outputs of a model that has several, else `outputs`. A
+    the named outputs of a model that has several, or else `outputs`. A
     `RoFormerMultipleChoice` scores each row of context and choice: `(batch, 1)`.
 
     Args:
@@ -75,22 +76,22 @@ def export_model(
             OpenVINO.
         calibration_texts: for `"openvino"` with `int8`, about 100 texts like those to
             serve, also in length; at least 20 different ones. A fifth is held back to
-            measure differences. Of more than 300 texts a random 300 are used.
+            measure differences. From more than 300 texts, 300 are drawn at random.
         overwrite: bool. Whether an existing folder is replaced.
 
     Returns:
         The content of `export.json`: `model`, its class; `options` of a fine-tuned
-        model, such as the names of its classes, and with `crf` the `transitions` to
-        decode its scores with; `dim`, its width; `format`, `int8`, `inputs`,
-        `outputs`; and `differences` to Keras by output: `largest`, `mean` and
-        `min_cosine` over the last axis, on random ids or on the held-back texts.
+        model, such as the names of its classes, and with `crf` the `transitions` that
+        decode its scores; `dim`, its width; `format`, `int8`, `inputs`, `outputs`; and
+        `differences` from Keras by output: `largest`, `mean` and `min_cosine` over the
+        last axis, on random ids or on the held-back texts.
 
     Raises:
         ConfigurationError: the format is unknown, a library is missing for it, or there
-            are too few texts to calibrate with.
-        OutputError: the folder exists or cannot be written, or the export is too far
-            from Keras: by 1e-4 in float32, or a cosine below 0.9 in integers.
-        BackendError: as `check_backend`.
+            are too few calibration texts.
+        OutputError: the folder exists or cannot be written, or the export differs from
+            Keras by more than 1e-4 in float32, or has a cosine below 0.9 in integers.
+        BackendError: as in `check_backend`.
 
     Example:
         >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
@@ -141,15 +142,15 @@ def export_model(
 def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> None:
     """Checks the arguments of `export_model`.
 
-    It needs no model, so that errors come before one is loaded.
+    It needs no model, so errors come before a model is loaded.
 
     Args:
         format, int8, calibration_texts: as in `export_model`.
 
     Raises:
         ConfigurationError: the format is unknown, a library is missing for it, or the
-            arguments do not go together.
-        BackendError: as `check_backend`.
+            arguments contradict each other.
+        BackendError: as in `check_backend`.
 
     Example:
         >>> export.check_export("saved_model", int8=False, calibration_texts=())
@@ -164,7 +165,7 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
     check_backend(format)
     modules = FORMATS[format][1]
     if int8 and format == "openvino":
-        # Switches off its telemetry.
+        # This switches its telemetry off.
         os.environ.setdefault("NNCF_CI", "1")
         modules = (*modules, "nncf")
     for name in modules:
@@ -172,7 +173,7 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
 
 
 def check_backend(format: str) -> None:
-    """Raises BackendError where Keras's backend cannot write a format."""
+    """Raises BackendError if Keras's backend cannot write a format."""
     backend = keras.backend.backend()
     if format == "saved_model" and backend != "tensorflow":
         raise BackendError(
@@ -184,7 +185,7 @@ def check_backend(format: str) -> None:
         )
 
 
-# === What is exported ===
+# === The exported model ===
 
 
 def served_model(model):
@@ -196,7 +197,7 @@ def served_model(model):
         vectors = source.output["pooled_output"] if is_sim else source.output
         unit_length = keras.layers.UnitNormalization(dtype="float32")
         return keras.Model(model.input, {"vectors": unit_length(vectors)})
-    # Groups of choices are served as rows, of which each has its score.
+    # Groups of choices are served as rows, each with its score.
     inputs, outputs = model.input, model.output
     if isinstance(model, RoFormerMultipleChoice):
         inputs, outputs = model.scores_of_rows()
@@ -210,7 +211,7 @@ def served_model(model):
 
 
 def _served_options(model):
-    """The options of a model, with what its scores are decoded with."""
+    """The options of a model, and the transitions that decode its scores."""
     options = model.preset_options()
     field = getattr(model, "crf", None)
     if field is not None:
@@ -226,8 +227,8 @@ def _axes(output):
 def _checked_batch(model):
     """Random ids in rows of several lengths, the shorter ones padded.
 
-    The second half of each row is a second text, where the model has segments: some
-    heads give scores for it alone.
+    The second half of each row is a second text if the model has segments: some heads
+    score only that text.
     """
     others = sorted(set(model.input) - {"token_ids", "segment_ids"})
     if others:
@@ -272,14 +273,14 @@ def _write(exported, format, path):
 def _quantize_onnx(path, rows):
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    whole = path.with_name("float32.onnx")
-    path.rename(whole)
-    # It warns that a graph should be prepared, which has nothing to prepare.
+    float_path = path.with_name("float32.onnx")
+    path.rename(float_path)
+    # It recommends to prepare the graph, which needs no preparation.
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         quantize_dynamic(
-            whole,
+            float_path,
             path,
             op_types_to_quantize=["MatMul"],
             per_channel=True,
@@ -288,7 +289,7 @@ def _quantize_onnx(path, rows):
         )
     finally:
         logging.disable(disabled)
-    whole.unlink()
+    float_path.unlink()
 
 
 def _quantize_openvino(path, rows):
@@ -296,13 +297,13 @@ def _quantize_openvino(path, rows):
     import openvino
 
     nncf.set_log_level(logging.ERROR)
-    whole = openvino.Core().read_model(path)
-    # NNCF draws progress bars on standard output, where a program may read JSON.
+    network = openvino.Core().read_model(path)
+    # NNCF draws progress bars on standard output, from which a program may read JSON.
     with open(os.devnull, "w") as nowhere:
         shown = sys.stderr if sys.stderr.isatty() else nowhere
         with contextlib.redirect_stdout(shown):
             quantized = nncf.quantize(
-                whole,
+                network,
                 nncf.Dataset([padded([row]) for row in rows]),
                 model_type=nncf.ModelType.TRANSFORMER,
                 subset_size=len(rows),
@@ -310,7 +311,7 @@ def _quantize_openvino(path, rows):
     partial = path.with_name("integers.xml")
     openvino.save_model(quantized, partial, compress_to_fp16=False)
     # Both models map the weights of the old file into memory.
-    del whole, quantized
+    del network, quantized
     for suffix in (".xml", ".bin"):
         partial.with_suffix(suffix).replace(path.with_suffix(suffix))
 

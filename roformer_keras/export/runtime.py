@@ -1,4 +1,4 @@
-"""Running exported models."""
+"""Runs exported models."""
 
 import os
 import re
@@ -31,14 +31,14 @@ from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.vectors import embed_rows
 
 _FIRST_ONNXRUNTIME = 1, 24, 1
-# Tokens of a text, for models without a limit.
+# Maximal tokens of a text, for models without a limit.
 MAX_LENGTH = 512
 FORMATS = {
     "saved_model": ("saved_model", ("tensorflow",)),
     "onnx": ("model.onnx", ("onnx", "onnxruntime")),
     "openvino": ("model.xml", ("openvino",)),
 }
-"""By format the model's path in the folder, and the modules that writing it needs.
+"""By format, the model's path in the folder and the modules that write it.
 
 Example:
     >>> sorted(export.FORMATS)
@@ -54,8 +54,8 @@ def load_exported(
     Args:
         folder: the folder that `export_model` wrote.
         format: its format.
-        bfloat16: bool, for `"openvino"`. Whether float operations, in an int8 model the
-            remaining ones, are computed in bfloat16.
+        bfloat16: bool, for `"openvino"`. Whether float operations (in an int8 model,
+            the remaining ones) are computed in bfloat16.
         trust: bool. True for a `"saved_model"` that you trust. TensorFlow runs it as a
             program, which can read and write any file; the other formats cannot.
 
@@ -70,7 +70,7 @@ def load_exported(
 
     Example:
         >>> model = roformer_keras.RoFormerBackbone.from_preset("roformer-char")
-        >>> found = export.export_model(model, "encoder")
+        >>> metadata = export.export_model(model, "encoder")
         >>> run = export.load_exported("encoder", "saved_model", trust=True)
         >>> run(model.tokenizer(["今天天气不错"]))["outputs"].shape
         (1, 8, 192)
@@ -99,7 +99,7 @@ def load_exported(
 
 
 def check_trust(folder: str | os.PathLike, format: str, trust: bool) -> None:
-    """Raises ConfigurationError for a program that is not trusted."""
+    """Raises ConfigurationError for an untrusted program."""
     check_flag("trust", trust)
     if format == "saved_model" and not trust:
         raise ConfigurationError(
@@ -112,7 +112,7 @@ def check_trust(folder: str | os.PathLike, format: str, trust: bool) -> None:
 
 
 def check_runtime(version: str) -> None:
-    """Raises ConfigurationError for an ONNX Runtime that reads files of others."""
+    """Raises ConfigurationError for an ONNX Runtime that reads foreign files."""
     numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
     refuse(
         numbers < _FIRST_ONNXRUNTIME,
@@ -151,7 +151,7 @@ class ServedEncoder:
 
     Args:
         folder: the folder that `export_model` wrote for a model with output `vectors`.
-        bfloat16: bool. As in `load_exported`; if not given, True for an int8 model.
+        bfloat16: bool. As in `load_exported`; by default True for an int8 model.
         trust: bool. As in `load_exported`.
 
     Attributes:
@@ -159,14 +159,13 @@ class ServedEncoder:
         tokenizer: `RoFormerTokenizer`.
 
     Raises:
-        SourceError: there is no export in the folder, or its file is missing or
-            damaged.
-        ConfigurationError: its model gives no vectors, its `export.json` is damaged, or
-            it is a SavedModel without `trust`.
+        SourceError: the folder holds no export, or its file is missing or damaged.
+        ConfigurationError: its model computes no vectors, its `export.json` is damaged,
+            or it is a SavedModel without `trust`.
 
     Example:
         >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
-        >>> found = export.export_model(model, "integers", "onnx", int8=True)
+        >>> metadata = export.export_model(model, "integers", "onnx", int8=True)
         >>> export.ServedEncoder("integers").encode(["今天天气不错", "你好"]).shape
         (2, 192)
     """
@@ -183,7 +182,7 @@ class ServedEncoder:
         if "outputs" in self.metadata:
             fields = {"outputs": dict, "options": dict}
             check_types(self.metadata, fields, Path(folder) / EXPORT)
-        # A generator has none.
+        # A generator has no outputs.
         outputs = self.metadata.get("outputs", {"texts": None})
         if "vectors" not in outputs:
             raise ConfigurationError(
@@ -206,12 +205,12 @@ class ServedEncoder:
         verbose: int | str = "auto",
         batch_tokens: int = TOKENS_PER_BATCH,
     ) -> np.ndarray | Iterator[np.ndarray]:
-        """Encodes texts as the exported model does.
+        """Encodes texts by the exported model.
 
         Args:
             texts, verbose, batch_tokens: as in `RoFormerSim.encode`.
-            max_length: int. Tokens of a text, the rest is cut off; if not given, the
-                sentence encoder's own limit, or 512.
+            max_length: int. Maximal tokens of a text; longer texts are cut. By default
+                the sentence encoder's own limit, or 512.
         """
         if max_length is None:
             max_length = self._max_length

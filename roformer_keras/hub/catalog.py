@@ -1,4 +1,4 @@
-"""The twelve released checkpoints, the three of this package, and their places.
+"""The twelve released checkpoints, the three of this package, and their locations.
 
 Sources: the READMEs of the three repositories, and Su et al. 2021, arXiv:2104.09864.
 """
@@ -57,7 +57,7 @@ class CatalogEntry:
 
     @property
     def download_megabytes(self) -> int:
-        """Approximate size of the zip: four bytes a weight, which hardly compress."""
+        """Approximate size of the zip: four bytes a weight, hardly compressible."""
         return round(4 * self.parameters / 1e6)
 
     def to_dict(self) -> dict:
@@ -206,12 +206,12 @@ _SHIPPED_BY_NAME = {
 }
 
 
-# Downloads of earlier versions are in this folder of the one where a program runs.
+# Earlier versions downloaded into this folder below the working directory.
 _FORMER = Path("checkpoints")
 
 
 def find(name: str) -> CatalogEntry:
-    """The released entry of that name; `.zip` may follow it."""
+    """The released entry of that name, with or without `.zip`."""
     check_instance("name", name, str)
     stem = name.removesuffix(".zip")
     refuse(
@@ -232,20 +232,20 @@ def find(name: str) -> CatalogEntry:
 
 
 def download_url(name: str, base_url: str | None = None) -> str:
-    """URL of the zip of a catalogue name; SourceError if it is not in it.
+    """URL of the zip of a catalogue name; SourceError for other names.
 
-    `base_url` is the folder of a mirror; `$ROFORMER_KERAS_BASE_URL`, then the
-    publisher's, if None.
+    `base_url` is the folder of a mirror; by default `$ROFORMER_KERAS_BASE_URL`, or else
+    the publisher's.
     """
     base = base_url or os.environ.get("ROFORMER_KERAS_BASE_URL") or BASE_URL
     return f"{base.rstrip('/')}/{find(name).name}.zip"
 
 
 def checkpoints_folder() -> Path:
-    """Folder of downloads, the same wherever a program runs.
+    """Folder of downloads, the same for every working directory.
 
-    It is `$ROFORMER_KERAS_CHECKPOINTS`, else `roformer-keras` in `$XDG_CACHE_HOME`, or
-    in `.cache` of the user's folder.
+    It is `$ROFORMER_KERAS_CHECKPOINTS`, or else `roformer-keras` in `$XDG_CACHE_HOME`,
+    or else `roformer-keras` in `.cache` of the user's folder.
     """
     if chosen := os.environ.get("ROFORMER_KERAS_CHECKPOINTS"):
         return Path(chosen)
@@ -263,11 +263,11 @@ def downloaded(name: str) -> Path | None:
 def resolve(
     source: str | os.PathLike, checkpoints: str | os.PathLike | None = None
 ) -> Path:
-    """The path that a source means: itself if it exists, else a zip by its name."""
+    """The path of a source: itself if it exists, or else a zip by its name."""
     check_path("a source", source)
     text = os.fsdecode(source)
     if not text:
-        # Path("") is the folder of the process.
+        # Path("") is the working directory.
         raise SourceError("a source must be a path or a name, got ''")
     if text.startswith(PREFIX):
         return fetch(text)
@@ -297,8 +297,8 @@ def resolve(
         entry = find(path.name)
     except SourceError as error:
         raise SourceError(f"no file or folder {path} here, and {error}") from None
-    if checkpoints is None and (found := downloaded(entry.name)) is not None:
-        return found
+    if checkpoints is None and (archive := downloaded(entry.name)) is not None:
+        return archive
     folder = checkpoints_folder() if checkpoints is None else Path(checkpoints)
     archive = folder / f"{entry.name}.zip"
     if archive.exists():
@@ -310,5 +310,5 @@ def resolve(
 
 
 def checkpoint_files(source: str | os.PathLike | None) -> list[Path]:
-    """The files of the checkpoint that a source means; none if it is None."""
+    """The files of a source's checkpoint; none if the source is None."""
     return [] if source is None else list_files(resolve(source))

@@ -39,9 +39,9 @@ from roformer_keras.io.journal import (
 from roformer_keras.io.sources import verify_archive
 
 _CHUNK = 2**16
-# What is on this machine cannot be replaced on the way.
+# A mirror cannot replace files of this machine in transit.
 _OWN_HOST = re.compile(r"http://(localhost|127\.0\.0\.1|\[::1\])[:/]")
-# Answers of a server that another try may not get.
+# Answers of a server that a repetition may change.
 _TRANSIENT = (408, 429, 500, 502, 503, 504)
 _CHANGED = "the file on the server has changed"
 
@@ -59,29 +59,29 @@ def download(
     """Downloads a zip of the catalogue to `<folder>/<name>.zip` and checks it.
 
     An interrupted download leaves `<name>.zip.partial`. The next call resumes it if the
-    file on the server is the same, by its ETag or its date, else restarts it.
+    file on the server is the same, by its ETag or its date, or else restarts it.
 
-    `<name>.zip.sha256` keeps the SHA-256 of the first download: another file under that
+    `<name>.zip.sha256` keeps the SHA-256 of the first download: another file of that
     name is refused, whichever server sent it.
 
     Args:
         name: str. A name in the catalogue.
-        folder: path, created if need be. Defaults to `checkpoints_folder()`.
+        folder: path, created if missing. Defaults to `checkpoints_folder()`.
         base_url: str or None. Folder of a mirror, http or https. Defaults to
             `$ROFORMER_KERAS_BASE_URL`, then to the publisher's.
         verbose: 0 for silence; 1 or `"auto"` for progress bars and messages on
             standard error.
-        retries: int. How often a request is repeated after a transient failure.
+        retries: int. Number of repetitions of a request after a transient failure.
         wait: float. Seconds before the first repetition; doubled for each next one.
         timeout: float. Seconds without data after which a connection counts as broken.
 
     Returns:
-        Path of the zip. A whole zip that is already there is not downloaded again.
+        Path of the zip. A whole zip in the folder is not downloaded again.
 
     Raises:
         SourceError: the name is not in the catalogue.
-        DownloadError: the zip cannot be downloaded, is no whole checkpoint, or is
-            another than at first.
+        DownloadError: the zip cannot be downloaded, is no whole checkpoint, or differs
+            from the first download.
         OutputError: the zip cannot be written, or another process is downloading it.
 
     Example:
@@ -111,7 +111,7 @@ def download(
         return target
     make_folder(folder)
     with locked(target):
-        # Another process may have completed it before this one got the lock.
+        # Another process may have completed it before this one acquired the lock.
         if not _is_whole(target, verbose):
             _fetch(url, target, verbose, retries, wait, timeout)
     return target
@@ -138,7 +138,7 @@ def _check(path, target, verbose):
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     record = target.with_name(f"{target.name}.sha256")
     if not record.exists():
-        # An administrator may have put the zip into a folder that others only read.
+        # An administrator may have put the zip into a read-only folder.
         with suppress(OutputError), replacing(record) as partial:
             partial.write_text(f"{checksum}  {target.name}\n", encoding="utf-8")
     elif record.read_bytes().split()[:1] != [checksum.encode()]:
@@ -150,11 +150,11 @@ def _check(path, target, verbose):
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to web servers, and none from https to http."""
+    """Follows redirects to web servers, but none from https to http."""
 
     def redirect_request(self, req, fp, code, msg, headers, newurl):
-        wanted = ("https",) if req.type == "https" else ("http", "https")
-        if newurl.partition(":")[0].lower() not in wanted:
+        allowed = ("https",) if req.type == "https" else ("http", "https")
+        if newurl.partition(":")[0].lower() not in allowed:
             raise urllib.error.HTTPError(
                 req.full_url, code, f"{msg}, with a redirect to {newurl}", headers, fp
             )
@@ -162,7 +162,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _fetch(url, target, verbose, retries, wait, timeout):
-    """Requests a zip until all of it is here, checks it, and gives it its name."""
+    """Requests a zip until it is complete, checks it, and gives it its name."""
     partial, record = (
         target.with_name(f"{target.name}.partial{suffix}") for suffix in ("", ".json")
     )
@@ -206,10 +206,11 @@ def _fetch(url, target, verbose, retries, wait, timeout):
 
 
 def _receive(url, partial, record, verbose, timeout):
-    """Appends what is missing of a file to the partial one, or begins it again.
+    """Appends the missing bytes to a partial file, or restarts it.
 
-    The record holds what the server said of the file: its ETag or date, and its length.
-    A partial file without a usable record could be of any file, and is discarded.
+    The record holds the server's facts about the file: its ETag or date, and its
+    length. A partial file without a usable record could belong to any file, and is
+    discarded.
     """
     server = (read_record(record) or {}).get("settings")
     server = server if isinstance(server, dict) else {}
@@ -245,7 +246,7 @@ def _receive(url, partial, record, verbose, timeout):
             if not size:
                 server = {"validator": answered, "length": length}
                 write_record(record, run_metadata(server, {}))
-            # What has arrived, not full chunks: an interruption loses little.
+            # Small reads: an interruption then loses little.
             while chunk := response.read1(_CHUNK):
                 file.append(chunk, sync=False)
                 bar.update(len(chunk))
@@ -256,13 +257,13 @@ def _receive(url, partial, record, verbose, timeout):
 
 
 def _validator(headers) -> str | None:
-    """The ETag, unless it is a weak one, which does not vouch for every byte."""
+    """The ETag, unless it is weak: a weak one does not cover every byte."""
     etag = headers.get("ETag")
     return etag if etag and not etag.startswith("W/") else headers.get("Last-Modified")
 
 
 def _problem_of(error, is_first) -> tuple[str, bool]:
-    """The reason of a failure, and whether another try may help."""
+    """The reason of a failure, and whether a repetition may help."""
     if isinstance(error, urllib.error.HTTPError):
         error.close()
         if error.code == 416:
@@ -275,7 +276,7 @@ def _problem_of(error, is_first) -> tuple[str, bool]:
     text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
     if isinstance(reason, TimeoutError):
         text = "the server does not answer"
-    # Waiting helps a connection that broke, not one that never was.
+    # Waiting helps a broken connection, but not one that never existed.
     if isinstance(error, urllib.error.URLError) and is_first:
         return f"cannot be reached ({text})", False
     return text, True

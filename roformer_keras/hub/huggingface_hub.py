@@ -34,8 +34,8 @@ PREFIX = "hf://"
 _NAME = re.compile(
     r"(?P<name>\w[\w.-]+/[\w.-]+)(@(?P<revision>(?!/|.*\.\.)[\w./-]+))?", re.ASCII
 )
-# A repository may hold the same weights several times: the first that is there. The
-# last is a preset's.
+# A repository may hold the same weights several times: the first existing file counts.
+# The last name is a preset's.
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5", "model.weights.h5")
 _SMALL = (
     *(HUGGINGFACE_PARTS | SENTENCE_PARTS).values(),
@@ -71,7 +71,7 @@ def fetch(source: str) -> Path:
 
 
 def check_repository(repository: str) -> str:
-    """The `owner/name` of a repository, which `hf://` may precede."""
+    """The `owner/name` of a repository, without a preceding `hf://`."""
     check_instance("repository", repository, str)
     name = repository.removeprefix(PREFIX)
     match = _NAME.fullmatch(name)
@@ -88,8 +88,8 @@ def upload(
 ) -> str:
     """Makes a folder the content of a repository on the Hub; returns the commit.
 
-    Files of another model of this package's formats that the repository holds are
-    deleted, files of other names and its README.md are kept; so is its history.
+    It deletes the repository's files of another model in this package's formats. Files
+    of other names, the README.md and the history stay.
     """
     with _errors_of_hub(OutputError, f"{PREFIX}{name} cannot be written"):
         api.create_repo(name, private=private, exist_ok=True)
@@ -117,13 +117,13 @@ def _is_of_model(path: str) -> bool:
 
 @contextmanager
 def _errors_of_hub(kind: type[RoFormerError], what: str) -> Iterator[None]:
-    """Turns what huggingface_hub raises into one error that begins with `what`."""
+    """Turns errors of huggingface_hub into one error that begins with `what`."""
     try:
         yield
     except Exception as error:
         status = getattr(getattr(error, "response", None), "status_code", 0)
         text = printable(str(error).strip().partition("\n")[0])[:200]
-        # A model that is not there is a 401 too, for readers without a token.
+        # Without a token, the Hub answers 401 for a missing model too.
         hint = _REASONS.get(status) if kind is OutputError else None
         raise kind(f"{what}: {text or type(error).__name__}", hint=hint) from error
 

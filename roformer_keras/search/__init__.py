@@ -1,6 +1,6 @@
-"""Finds the nearest texts by their vectors, and duplicates, and ranks texts.
+"""Finds the nearest texts and duplicates by vectors, and ranks texts.
 
-Names are imported when they are first used; they are listed in `__init__.pyi`.
+Names are imported at first use; `__init__.pyi` lists them.
 """
 
 from roformer_keras.base.keras_backend import lazy_names

@@ -16,15 +16,15 @@ def pair_cosines(
     """The cosine of two texts, or of each pair of two lists.
 
     Args:
-        encode: function from a list of texts to vectors of length 1. Texts that come
-            again are encoded once.
-        first, second: a str each, or lists of as many texts.
+        encode: function from a list of texts to vectors of length 1. Repeated texts are
+            encoded once.
+        first, second: two str, or two lists of equally many texts.
 
     Returns:
         float from -1 to 1 for two str, else float32 `(pairs,)`.
 
     Raises:
-        ConfigurationError: a text is empty, or it is not clear which to compare.
+        ConfigurationError: a text is empty, or it is not clear which texts to compare.
     """
     if isinstance(first, str) and isinstance(second, str):
         return float(pair_cosines(encode, [first], [second])[0])
@@ -48,6 +48,6 @@ def pair_cosines(
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """Each row divided by its length; zeros stay."""
+    """Divides each row by its length; zeros stay zeros."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.maximum(lengths, np.finfo("float32").tiny)

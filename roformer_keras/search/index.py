@@ -1,8 +1,8 @@
-"""A folder of vectors and of their texts, in which the nearest are found.
+"""A folder of vectors and their texts, for searches.
 
 INDEX/vectors.npy   float32 `(texts, dim)`, of length 1; read as a memory map
 INDEX/texts.jsonl   the texts, in the same order
-INDEX/index.json    the model that has made the vectors; written last
+INDEX/index.json    the model that made the vectors; written last
 """
 
 import json
@@ -37,8 +37,8 @@ from roformer_keras.tables.files import read_table
 from roformer_keras.tables.texts import as_texts, check_list
 
 VECTORS, TEXTS, RECORD = "vectors.npy", "texts.jsonl", "index.json"
-# What a model is known by: its vectors of these texts. They are the same in another
-# format and by another engine, and differ after another training.
+# The vectors of these texts identify a model. They are equal in another format and by
+# another engine, and differ after another training.
 PROBES = (
     "今天天气不错，适合出去走走。",
     "如何办理信用卡？",
@@ -47,13 +47,13 @@ PROBES = (
     "苹果公司发布了新产品",
     "Python 3 的列表怎么排序",
 )
-# The distance of such vectors by weights in 8 bits is 0.07, of other models above 0.3.
+# Weights in 8 bits change them by a distance of 0.07, other models by more than 0.3.
 _MAX_DISTANCE = 0.15
 _ROWS = 4096
 
 
 class Hit(NamedTuple):
-    """A text that was found.
+    """A text that a search returns.
 
     Attributes:
         number: int. Its row in the index.
@@ -77,19 +77,19 @@ class VectorIndex:
     """Finds the texts of an index that are nearest to queries.
 
     Args:
-        folder: that `build_index` or `roformer-keras index` wrote.
-        model: what made the vectors: a model or an export with `encode`, such as
-            `RoFormerSim`, or a function from a list of texts to vectors.
+        folder: folder that `build_index` or `roformer-keras index` wrote.
+        model: the model that made the vectors: a model or an export with `encode`, such
+            as `RoFormerSim`, or a function from a list of texts to vectors.
 
     Attributes:
         texts: list of str.
-        max_length: int or None. Tokens to which texts were cut, see `build_index`.
+        max_length: int or None. Maximal tokens of a text, see `build_index`.
         vectors: float32 `(texts, dim)`, a memory map.
-        source: str. The model as the index names it.
+        source: str. The model's name in the index.
 
     Raises:
         SourceError: a file of the index is missing or damaged.
-        ConfigurationError: another model has made the vectors.
+        ConfigurationError: another model made the vectors.
 
     Example:
         >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
@@ -120,11 +120,11 @@ class VectorIndex:
         return len(self.texts)
 
     def search(self, queries: str | Sequence[str], top_k: int = 10) -> list:
-        """The texts that are nearest to each query, the nearest first.
+        """The nearest texts of each query, the nearest first.
 
         Args:
             queries: texts, or a str.
-            top_k: int. Texts for a query.
+            top_k: int. Number of texts for a query.
 
         Returns:
             list of `Hit` for each query; one list for a str.
@@ -140,14 +140,14 @@ class VectorIndex:
         return hits_of(self.texts, self.nearest(self._encode(queries), top_k))
 
     def nearest(self, vectors: Any, top_k: int = 10) -> Neighbours:
-        """The rows of the index that are nearest to vectors.
+        """The nearest rows of the index for each vector.
 
         Args:
             vectors: float `(queries, dim)`, of the model of the index.
-            top_k: int. Neighbours of a query.
+            top_k: int. Number of neighbours of a query.
 
         Returns:
-            As `semantic_search`.
+            As in `semantic_search`.
         """
         check_integer("top_k", top_k, minimum=1)
         return nearest_of_unit(unit_vectors("vectors", vectors), self.vectors, top_k)
@@ -176,19 +176,19 @@ def build_index(
     """Writes the index of some texts.
 
     Args:
-        folder: path, which appears when all is written.
+        folder: path, which appears when the index is complete.
         texts: any iterable of str.
-        model: as `VectorIndex` takes it.
+        model: as in `VectorIndex`.
         source: str. The name under which `roformer-keras search` finds the model.
-        max_length: int. Tokens to which `encode` of the model cuts the texts, and
-            later the queries; its own default if not given.
+        max_length: int. Maximal tokens of a text, and later of a query; by default that
+            of the model's `encode`.
         overwrite: bool. Whether an existing folder may be replaced.
 
     Returns:
         The folder.
 
     Raises:
-        ConfigurationError: a text is no str, or there is none.
+        ConfigurationError: a text is no str, or there are no texts.
         OutputError: the folder exists or cannot be written.
 
     Example:
@@ -219,7 +219,7 @@ def write_record(
     max_length: int | None,
 ) -> None:
     """Writes the texts and the record of an index, next to its vectors."""
-    lines = (f"{json.dumps({'text': one}, ensure_ascii=False)}\n" for one in texts)
+    lines = (f"{json.dumps({'text': text}, ensure_ascii=False)}\n" for text in texts)
     with open(folder / TEXTS, "w", encoding="utf-8") as file:
         file.writelines(lines)
     probes = unit_vectors("vectors", encode(list(PROBES)))
@@ -244,7 +244,7 @@ def read_record(folder: str | os.PathLike) -> dict[str, Any]:
             f"{path} is damaged: {name!r} must be {kind.__name__}",
             error=SourceError,
         )
-    # Earlier indexes have none.
+    # Earlier indexes lack this field.
     length = record.setdefault("max_length", None)
     if length is not None:
         with errors_at(path):
@@ -266,7 +266,7 @@ def known_source(folder: str | os.PathLike) -> str:
 
 
 def encoder_of(model: Any, max_length: int | None = None) -> Callable[[list[str]], Any]:
-    """A function from texts to vectors, by an `encode` of texts of such a length."""
+    """A function from texts to vectors, by an `encode` with this limit of tokens."""
     if hasattr(model, "encode") and not isinstance(model, str):
         options = {"verbose": 0} | ({"max_length": max_length} if max_length else {})
         return lambda texts: model.encode(texts, **options)
@@ -300,7 +300,7 @@ def _read_vectors(path):
 
 
 def _check_model(folder, record, encode, dim):
-    """Raises ConfigurationError if other weights have made the vectors of an index."""
+    """Raises ConfigurationError if other weights made the vectors of an index."""
     try:
         probes = np.array(record["probes"], "float32")
     except (TypeError, ValueError, OverflowError):
@@ -312,11 +312,11 @@ def _check_model(folder, record, encode, dim):
         distance = float(np.linalg.norm(encoded - probes, axis=1).max())
         if distance <= _MAX_DISTANCE:
             return
-        said = f"whose vectors of the same texts are {distance:.2f} apart"
+        difference = f"whose vectors of the same texts are {distance:.2f} apart"
     else:
-        said = f"of {encoded.shape[1]} numbers a vector, not {dim}"
+        difference = f"of {encoded.shape[1]} numbers a vector, not {dim}"
     name = record["source"] or "another model"
     raise ConfigurationError(
-        f"the index {folder} was made by {name!r:.200}, got a model {said}",
+        f"the index {folder} was made by {name!r:.200}, got a model {difference}",
         hint="search with the model of the index, or make the index again",
     )

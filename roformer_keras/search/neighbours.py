@@ -1,4 +1,4 @@
-"""The nearest vectors, by all of their cosines."""
+"""The nearest vectors, by all cosines."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -9,23 +9,23 @@ from roformer_keras.base.checks import check_integer, check_number
 from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.base.extras import import_extra, is_installed
 
-# Cosines that NumPy computes at a time, 16 MiB of them; vectors of a corpus that are
-# divided by their lengths at a time; and rows of a block of pairs.
+# Maximal cosines that NumPy computes at a time (16 MiB), vectors of a corpus that are
+# normalized at a time, and rows of a block of pairs.
 _COSINES, _BLOCK, _ROWS = 2**22, 2**16, 2048
-# Products of equal vectors of length 1 are 1 but for this.
+# Rounding error of the product of equal vectors of length 1.
 _ROUNDING = 1e-6
 
 
 class Neighbours(NamedTuple):
-    """The vectors of a corpus that are nearest to queries, the nearest first.
+    """The nearest vectors of a corpus for each query, the nearest first.
 
     Attributes:
         numbers: int64 `(queries, k)`. Their rows in the corpus.
         scores: float32 `(queries, k)`. Cosines.
 
     Example:
-        >>> found = search.semantic_search([[1.0, 0.0]], [[0.0, 1.0], [2.0, 0.0]])
-        >>> found.numbers.tolist(), found.scores.tolist()
+        >>> nearest = search.semantic_search([[1.0, 0.0]], [[0.0, 1.0], [2.0, 0.0]])
+        >>> nearest.numbers.tolist(), nearest.scores.tolist()
         ([[1, 0]], [[1.0, 0.0]])
     """
 
@@ -34,10 +34,10 @@ class Neighbours(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Pairs of vectors that are near to each other, the nearest first.
+    """Pairs of similar vectors, the nearest first.
 
     Attributes:
-        first, second: int64 `(pairs,)`. Their rows; the first is the lower one.
+        first, second: int64 `(pairs,)`. Their rows; the first row is the lower one.
         scores: float32 `(pairs,)`. Cosines.
 
     Example:
@@ -58,21 +58,21 @@ def semantic_search(queries: Any, corpus: Any, top_k: int = 10) -> Neighbours:
     FAISS computes them if it is installed.
 
     Args:
-        queries: float `(queries, dim)`, or `(dim,)` for one.
+        queries: float `(queries, dim)`, or `(dim,)` for one query.
         corpus: float `(texts, dim)`, which may be a memory map.
         top_k: int. Neighbours of a query; the corpus may have fewer texts.
 
     Returns:
-        `Neighbours`, of arrays `(k,)` for one query.
+        `Neighbours`, with arrays `(k,)` for one query.
 
     Raises:
-        ConfigurationError: the arrays do not fit together, or a value is not finite.
+        ConfigurationError: the arrays do not match, or a value is not finite.
 
     Example:
         >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
         >>> corpus = model.encode(["今天天气不错", "学而时习之", "床前明月光"])
-        >>> found = search.semantic_search(model.encode("天气真好"), corpus, top_k=1)
-        >>> found.numbers.tolist()
+        >>> nearest = search.semantic_search(model.encode("天气真好"), corpus, top_k=1)
+        >>> nearest.numbers.tolist()
         [0]
     """
     check_integer("top_k", top_k, minimum=1)
@@ -96,7 +96,7 @@ def semantic_search(queries: Any, corpus: Any, top_k: int = 10) -> Neighbours:
 def nearest_of_unit(
     queries: np.ndarray, corpus: np.ndarray, top_k: int, first_row: int = 0
 ) -> Neighbours:
-    """`semantic_search` among vectors of length 1, by FAISS where it is installed."""
+    """`semantic_search` among vectors of length 1, by FAISS if it is installed."""
     if queries.shape[1] != corpus.shape[1]:
         raise ConfigurationError(
             "queries and the corpus must have vectors of one width, got "
@@ -130,7 +130,7 @@ def paraphrase_mining(
     Args:
         vectors: float `(texts, dim)`, which may be a memory map.
         threshold: float from -1 to 1.
-        max_pairs: int. Of more pairs, the nearest are kept.
+        max_pairs: int. The nearest pairs are kept if there are more.
 
     Returns:
         `Pairs`, the nearest first.
@@ -154,7 +154,7 @@ def paraphrase_mining(
         for at, others in _blocks(vectors, _ROWS, start):
             scores = some @ others.T
             if at == start:
-                # Each pair once, and none of a vector with itself.
+                # Each pair counts once, and a vector forms no pair with itself.
                 scores[np.tril_indices(len(scores))] = -np.inf
             rows, columns = _where(scores >= minimum)
             new = Pairs(rows + start, columns + at, scores[rows, columns])
@@ -173,14 +173,15 @@ def _nearest(pairs, count):
 def cluster(
     vectors: Any, threshold: float = 0.85, min_size: int = 2
 ) -> list[np.ndarray]:
-    """Groups of vectors that are near to one of the group, such as duplicates.
+    """Groups of vectors that are near a common centre, such as duplicates.
 
-    The vector with the most others near it, and all of them, are the first group; the
-    next is found among the rest. So no group is a long chain.
+    The vector with the most neighbours is the centre of the first group, and its
+    neighbours are the other members; the next group comes from the remaining vectors.
+    So no group is a long chain.
 
     Args:
         vectors: float `(texts, dim)`, which may be a memory map.
-        threshold: float from -1 to 1. The cosine to the first of a group.
+        threshold: float from -1 to 1. Minimal cosine to the centre.
         min_size: int. Smaller groups are left out.
 
     Returns:
@@ -231,7 +232,10 @@ def _near_rows(vectors, centres, rows, minimum):
         near = (centre_vectors @ unit_vectors("vectors", vectors[block]).T) >= minimum
         for number, row in enumerate(near):
             near_rows[number].append(block[row])
-    return [np.concatenate(parts) if parts else rows[:0] for parts in near_rows]
+    return [
+        np.concatenate(row_blocks) if row_blocks else rows[:0]
+        for row_blocks in near_rows
+    ]
 
 
 def _where(mask):
@@ -246,7 +250,7 @@ def _blocks(vectors, size, start=0) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def unit_vectors(what: str, vectors: Any) -> np.ndarray:
-    """Vectors as float32 `(texts, dim)` of length 1; zeros stay."""
+    """Vectors as float32 `(texts, dim)` of length 1; zeros stay zeros."""
     vectors = _vectors(what, vectors)
     return vectors / vector_lengths(what, vectors)[:, None]
 
@@ -262,7 +266,7 @@ def vector_lengths(what: str, vectors: np.ndarray) -> np.ndarray:
 
 
 def _vectors(what, vectors):
-    """Vectors as float32; a memory map stays one."""
+    """Vectors as float32; a memory map stays a memory map."""
     if not isinstance(vectors, np.ndarray) or vectors.dtype != np.float32:
         try:
             vectors = np.asarray(vectors, "float32")

@@ -1,4 +1,4 @@
-"""Ranks of texts for a query, by a model of pairs."""
+"""Ranks texts for a query, by a model that compares texts."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,13 +23,13 @@ def rerank(
 
     Args:
         model: a `RoFormerTextClassifier` or `RoFormerTextRegressor` of pairs, which
-            reads the query and a text together; or one with vectors, whose cosines are
-            taken: `RoFormerSim`, `RoFormerSentenceEncoder` or their export.
+            reads the query and a text together; or a model with vectors, compared by
+            cosine: `RoFormerSim`, `RoFormerSentenceEncoder` or their export.
         query: str.
         texts: list of str.
-        top_k: int or None. How many are returned; all if not given.
-        label: the class of a classifier whose probability is the score; of two classes
-            the second if not given.
+        top_k: int or None. Number of returned texts; by default all.
+        label: the class of a classifier whose probability is the score; by default the
+            second of two classes.
         kwargs: as in `predict` or `encode`, such as `engine`.
 
     Returns:
@@ -57,7 +57,7 @@ def rerank(
 
 
 def scorer_of(model: Any, label: Any = None) -> Callable[..., np.ndarray]:
-    """A function from pairs of texts to float32 scores, of higher is better."""
+    """A function from pairs of texts to float32 scores; a higher score is better."""
     refuse(
         label is not None and not hasattr(model, "classify"),
         f"label is for classifiers, got a {type(model).__name__}",
