@@ -1,7 +1,7 @@
 """Losses that Keras lacks: functions give one loss per row, classes are for `compile`.
 
-All are computed in float32, whatever the dtype policy. Where a function takes `(rows,)`
-it takes `(rows, 1)` too.
+All compute in float32, whatever the dtype policy. A function that takes `(rows,)` also
+takes `(rows, 1)`.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ __all__ = [
     "supervised_contrastive",
 ]
 
-# No exponent of a cosine or a logit outweighs it, and float32 holds it.
+# Larger than every exponent of a cosine or a logit, and finite in float32.
 _EXCLUDED = -1e9
 _PACKAGE = "roformer_keras"
 
@@ -90,7 +90,7 @@ def contrastive(
     Args:
         neighbours: int `(rows,)`. The row with the same meaning.
         vectors: float `(rows, dim)`.
-        scale: float above 0. Cosines are multiplied by it: the inverse temperature.
+        scale: float above 0. It multiplies cosines: the inverse temperature.
 
     Returns:
         float32 `(rows,)`.
@@ -145,12 +145,12 @@ def supervised_contrastive(
 ) -> TensorLike:
     """Cross-entropy of finding the rows of the same class among all other rows.
 
-    The mean over the other rows of the class; 0 where there is none.
+    It is the mean over the other rows of the class, or 0 without such rows.
 
     Args:
-        labels: `(rows,)`. Equal where rows are of one class.
+        labels: `(rows,)`. Equal for rows of the same class.
         vectors: float `(rows, dim)`.
-        scale: float above 0. Cosines are multiplied by it: the inverse temperature.
+        scale: float above 0. It multiplies cosines: the inverse temperature.
 
     Returns:
         float32 `(rows,)`.
@@ -210,8 +210,8 @@ def masked_label_crossentropy(
     Args:
         labels: int `(pairs,)`.
         logits: float `(pairs, labels)`.
-        label_sets: tuples of int, which together hold each label once; a label only
-            competes with those of its set.
+        label_sets: tuples of int, which together hold each label once; a label competes
+            only with the labels of its set.
 
     Returns:
         float32 `(pairs,)`.
@@ -252,8 +252,10 @@ def label_is_best(
 
 
 def _within_set(labels, logits, label_sets):
-    """Logits in float32, those of other sets excluded."""
-    set_of = {label: number for number, own in enumerate(label_sets) for label in own}
+    """Logits in float32; those of other sets are excluded."""
+    set_of = {
+        label: number for number, members in enumerate(label_sets) for label in members
+    }
     table = [
         [set_of[row] == set_of[column] for column in sorted(set_of)]
         for row in sorted(set_of)
@@ -268,8 +270,8 @@ def cosent(
 ) -> TensorLike:
     """Ranks pairs: the higher the label, the higher the cosine.
 
-    `log(1 + sum of exp(scale * (cos_j - cos_i)))` over all i, j with label i above
-    label j. Labels are only compared, so any scale of degrees will do.
+    It is `log(1 + sum of exp(scale * (cos_j - cos_i)))` over all i, j with label i
+    above label j. Labels are only compared, so any scale of degrees works.
 
     Args:
         labels: float `(pairs,)`.
@@ -298,7 +300,7 @@ def cosent(
 
 
 def _crossentropy(is_target, scores):
-    """Cross-entropy of each row's one target: twice `(rows, choices)` to `(rows,)`."""
+    """Cross-entropy of each row's target: two `(rows, choices)` to `(rows,)`."""
     target_scores = ops.sum(ops.where(is_target, scores, 0.0), axis=-1)
     return ops.logsumexp(scores, axis=-1) - target_scores
 
@@ -322,7 +324,7 @@ class _MeanLoss(keras.losses.Loss):
     """The mean of a function over rows, in float32, weighted if rows have weights."""
 
     function: Callable
-    # Whether rows may have weights.
+    # True if rows may have weights.
     takes_weights = True
 
     def __init__(
@@ -348,7 +350,7 @@ class _MeanLoss(keras.losses.Loss):
         return super().__call__(self.exact(y_true), y_pred, sample_weight)
 
     def exact(self, y_true: TensorLike) -> TensorLike:
-        """Targets that mean the same in float32, to which Keras casts them."""
+        """Equivalent targets in float32, to which Keras casts them."""
         return y_true
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> TensorLike:
@@ -363,7 +365,7 @@ class Contrastive(_MeanLoss):
     """`contrastive` as a loss: targets are neighbours, outputs vectors.
 
     Args:
-        scale: float above 0. Cosines are multiplied by it: the inverse temperature.
+        scale: float above 0. It multiplies cosines: the inverse temperature.
         name: str. Name of the loss.
         kwargs: as in `keras.losses.Loss`: `reduction`.
 
@@ -387,7 +389,7 @@ class SupervisedContrastive(_MeanLoss):
     """`supervised_contrastive` as a loss: targets are classes, outputs vectors.
 
     Args:
-        scale: float above 0. Cosines are multiplied by it: the inverse temperature.
+        scale: float above 0. It multiplies cosines: the inverse temperature.
         name: str. Name of the loss.
         kwargs: as in `keras.losses.Loss`: `reduction`.
 
@@ -408,7 +410,7 @@ class SupervisedContrastive(_MeanLoss):
         super().__init__(name, scale=scale, **kwargs)
 
     def exact(self, y_true: TensorLike) -> TensorLike:
-        # In float32 integers above 2**24 are equal: the first row of each class.
+        # In float32, integers above 2**24 are equal: use the first row of each class.
         labels = _column(y_true)
         is_same = ops.equal(labels[:, None], labels[None])
         return ops.argmax(ops.cast(is_same, "int32"), axis=1)
@@ -472,12 +474,12 @@ class CoSENT(_MeanLoss):
     """`cosent` as a loss: targets are labels, outputs the cosines of pairs.
 
     Args:
-        scale: float above 0. What cosines are multiplied by.
+        scale: float above 0. It multiplies cosines.
         name: str. Name of the loss.
         kwargs: as in `keras.losses.Loss`: `reduction`.
 
     Raises:
-        ConfigurationError: from a call: there are weights of rows.
+        ConfigurationError: raised by a call with weights of rows.
 
     Example:
         >>> loss = losses.CoSENT()

@@ -26,7 +26,7 @@ __all__ = [
     "make_optimizer",
 ]
 
-# Names of weights that are not decayed: of dense layers and of norms.
+# Parts of the names of weights that do not decay: biases of dense layers and norms.
 _NOT_DECAYED = ("bias", "gamma", "beta")
 
 
@@ -36,17 +36,17 @@ _MOMENTS = ("momentum", "velocity", "velocity_hat")
 def batch_count(optimizer: keras.optimizers.Optimizer) -> keras.Variable:
     """The variable that counts batches.
 
-    `iterations` counts updates, of which an accumulation has fewer.
+    `iterations` counts updates; accumulation makes them fewer.
     """
     return next(x for x in optimizer.variables if x.name == "iteration")
 
 
 class _BertOptimizer(quirks.OptimizerSteps, keras.optimizers.Optimizer):
-    """The changes to Keras's optimizers that those of this module share.
+    """The changes to Keras's optimizers that this module's optimizers share.
 
-    The running mean of the weights moves with each update, where Keras moves it with
-    each batch of an accumulation. Names of weights that do not decay are saved.
-    Gradients of several types are clipped. Momenta of weights of 16 bits are float32.
+    The running mean of the weights moves with each update; Keras moves it with each
+    batch of an accumulation. Names of weights that do not decay are saved. Gradients of
+    several types are clipped. Momenta of 16-bit weights are float32.
     """
 
     not_decayed: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class _BertOptimizer(quirks.OptimizerSteps, keras.optimizers.Optimizer):
         self, var_list: list | None = None, var_names: list[str] | None = None
     ) -> None:
         super().exclude_from_weight_decay(var_list, var_names)
-        # Keras leaves them out of a configuration.
+        # Keras's configuration lacks them.
         self.not_decayed = tuple(var_names or ())
 
     def get_config(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class _BertOptimizer(quirks.OptimizerSteps, keras.optimizers.Optimizer):
     def mean_momentum(self, batches: TensorLike) -> TensorLike:
         """The share of the running mean that a batch keeps; 1 if it updates no weights.
 
-        Until the first update the mean is the weights, also where a training ends
+        Until the first update, the mean equals the weights, even if a training ends
         before it.
 
         Args:
@@ -99,13 +99,13 @@ class _BertOptimizer(quirks.OptimizerSteps, keras.optimizers.Optimizer):
     def finalize_variable_values(self, var_list: list[keras.Variable]) -> None:
         super().finalize_variable_values(var_list)
         if self.use_ema:
-            # Keras on JAX leaves weight and mean one array, which the next `fit` frees
-            # as the weight and then as the mean.
+            # Keras on JAX lets weight and mean share an array, which the next `fit`
+            # would free twice.
             for variable in var_list:
                 variable.assign(ops.copy(variable))
 
     def decay_weights(self, variables: list[keras.Variable]) -> None:
-        # Keras on PyTorch fails if none of them decays.
+        # Keras on PyTorch fails if no variable decays.
         if any(map(self.decays, variables)):
             super().decay_weights(variables)
 
@@ -113,11 +113,13 @@ class _BertOptimizer(quirks.OptimizerSteps, keras.optimizers.Optimizer):
         # Keras's other ways to clip come first.
         if not self.global_clipnorm or self.clipnorm:
             return super().clip_gradients(grads)
-        known = [gradient for gradient in grads if gradient is not None]
-        types = {keras.backend.standardize_dtype(gradient.dtype) for gradient in known}
+        present = [gradient for gradient in grads if gradient is not None]
+        types = {
+            keras.backend.standardize_dtype(gradient.dtype) for gradient in present
+        }
         if types == {"float32"} and keras.backend.backend() == "tensorflow":
             return _clipped_by_global_norm(grads, self.global_clipnorm)
-        # Keras adds up squares of one type.
+        # Keras can only sum squares of one type.
         precise = [
             None if g is None else ops.cast(ops.convert_to_tensor(g), "float32")
             for g in grads
@@ -155,17 +157,17 @@ class _BertOptimizer(quirks.OptimizerSteps, keras.optimizers.Optimizer):
         )
 
     def _moments(self, variable):
-        """First and second moment of Adam, and the largest second or None."""
+        """First and second moment of Adam, and the largest second moment or None."""
         index = quirks.place_of(self, variable)
         states = [self._states.get(name) for name in _MOMENTS]
         return [state and state[index] for state in states]
 
     def _direction(self, gradient, variable):
-        """The gradient's mean by the root of its mean square, unbiased.
+        """The gradient's mean divided by the root of its mean square, unbiased.
 
-        Keras adds epsilon before the bias of the second moment is corrected, which
-        makes it thirty times as large in the first steps. Weights of 16 bits, in which
-        0.999 and epsilon are rounded, have a direction in float32.
+        Keras adds epsilon before it corrects the bias of the second moment, which makes
+        epsilon thirty times as large in the first steps. 16-bit weights would round
+        0.999 and epsilon, so their direction is in float32.
         """
         mean, square, highest = self._moments(variable)
         gradient = ops.cast(gradient, mean.dtype)
@@ -191,16 +193,16 @@ def _has_16_bits(variable):
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class AdamW(_BertOptimizer, keras.optimizers.AdamW):
-    """AdamW as BERT's descendants are trained with, and bert4keras computes it.
+    """AdamW as in BERT's descendants and in bert4keras.
 
-    It can learn some variables slower than others.
+    It can train some variables more slowly than others.
 
     Args:
-        rates: dict of pattern to factor. The learning rate of a variable, its weight
-            decay with it, is multiplied by the factor of the first pattern that
-            `re.search` finds in its path; by 1 where none is found.
-        not_decayed: parts of names of variables whose weights do not decay, as
-            `exclude_from_weight_decay` takes them.
+        rates: dict of pattern to factor. The learning rate of a variable, and with it
+            its weight decay, is multiplied by the factor of the first pattern that
+            `re.search` matches in its path, or by 1 without a match.
+        not_decayed: substrings of names of variables whose weights do not decay, as in
+            `exclude_from_weight_decay`.
         kwargs: as in `keras.optimizers.AdamW`.
         args: as in `keras.optimizers.AdamW`, such as `learning_rate`.
 
@@ -237,7 +239,7 @@ class AdamW(_BertOptimizer, keras.optimizers.AdamW):
     ) -> None:
         factor = self._factor(variable)
         if factor != 1:
-            # Decayed already by the whole rate.
+            # The whole rate has already decayed it.
             if self.weight_decay is not None and self.decays(variable):
                 decay = ops.cast(self.weight_decay * learning_rate, variable.dtype)
                 decayed = variable * (1 - factor * decay) / (1 - decay)
@@ -251,7 +253,7 @@ class AdamW(_BertOptimizer, keras.optimizers.AdamW):
         self._move(variable, ops.cast(learning_rate, direction.dtype) * direction)
 
     def _has_kernel(self, variable):
-        # In types of few bits its betas would be rounded, to 1.
+        # Types of few bits would round its betas to 1.
         is_float32 = keras.backend.standardize_dtype(variable.dtype) == "float32"
         is_tensorflow = keras.backend.backend() == "tensorflow"
         return is_tensorflow and is_float32 and not self.amsgrad
@@ -278,7 +280,7 @@ class AdamW(_BertOptimizer, keras.optimizers.AdamW):
 
     def _factor(self, variable):
         for pattern, factor in self.rates.items():
-            # TensorFlow hands on its own variables, which are named by the path.
+            # TensorFlow passes its own variables, whose name is the path.
             if re.search(pattern, getattr(variable, "path", variable.name)):
                 return factor
         return 1.0
@@ -289,7 +291,7 @@ class AdamW(_BertOptimizer, keras.optimizers.AdamW):
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class Lamb(_BertOptimizer, keras.optimizers.Lamb):
-    """Keras's LAMB, which knows after loading what does not decay.
+    """Keras's LAMB, which remembers after loading which weights do not decay.
 
     Args:
         not_decayed: as in `AdamW`.
@@ -308,56 +310,49 @@ class Lamb(_BertOptimizer, keras.optimizers.Lamb):
 
 
 def has_rows(gradient: TensorLike) -> bool:
-    """True if a gradient lists the rows of a table, as TensorFlow's of an embedding."""
+    """True for a gradient that lists rows of a table, as of an embedding."""
     return hasattr(gradient, "dense_shape")
 
 
 def dense_gradient(gradient: TensorLike, variable: TensorLike) -> TensorLike:
-    """A gradient of the shape of its variable.
+    """A gradient in the shape of its variable.
 
-    TensorFlow hands on the rows of an embedding one by one: those of a token that comes
-    again must be summed before they are squared.
+    TensorFlow passes the rows of an embedding one by one: rows of a repeated token must
+    be summed before they are squared.
     """
     if has_rows(gradient):
         return ops.add(ops.zeros_like(variable), gradient)
     return gradient
 
 
-def _clipped_by_global_norm(gradients, most):
-    """Keras's clipping, in one pass over memory; in two if the norm is above.
-
-    Keras makes three: it writes the squares, sums them and scales each gradient.
-
-    Args:
-        gradients: float32 tensors, `tf.IndexedSlices` or None.
-        most: float. The norm to which larger ones are scaled.
-    """
+def _clipped_by_global_norm(gradients, limit):
+    """Keras's clipping in one pass over memory, or in two above the limit."""
     import tensorflow as tf
 
-    known = [gradient for gradient in gradients if gradient is not None]
-    # The rows of an embedding, one for each token, are not summed for the norm: as in
-    # Keras and bert4keras on TensorFlow. Those of JAX, PyTorch and accumulation are.
+    present = [gradient for gradient in gradients if gradient is not None]
+    # As in Keras and bert4keras on TensorFlow, the norm takes the rows of an embedding,
+    # one for each token, without summing them. JAX, PyTorch and accumulation sum them.
     halves = [
-        tf.nn.l2_loss(getattr(gradient, "values", gradient)) for gradient in known
+        tf.nn.l2_loss(getattr(gradient, "values", gradient)) for gradient in present
     ]
     norm = tf.sqrt(2 * tf.add_n(halves))
-    known = [tf.convert_to_tensor(gradient) for gradient in known]
+    present = [tf.convert_to_tensor(gradient) for gradient in present]
 
     def scaled():
         # An infinite norm gives NaN, as in Keras.
-        scale = most / norm + (norm - norm)
-        return [gradient * scale for gradient in known]
+        scale = limit / norm + (norm - norm)
+        return [gradient * scale for gradient in present]
 
     # NaN is never within the limit.
-    clipped = iter(tf.cond(norm <= most, lambda: list(known), scaled))
+    clipped = iter(tf.cond(norm <= limit, lambda: list(present), scaled))
     return [None if gradient is None else next(clipped) for gradient in gradients]
 
 
 def layerwise_rates(num_layers: int, decay: float) -> dict[str, float]:
     """`rates` of `AdamW` that fall from the head down to the embeddings.
 
-    The highest block has the factor `decay`, each below that of the one above it times
-    `decay`, the embeddings that of the lowest block times `decay`; a head has 1.
+    The highest block has the factor `decay`. Each lower block, and at last the
+    embeddings, has the factor of the one above it times `decay`; a head has 1.
 
     Args:
         num_layers: int. Blocks of the backbone.
@@ -391,11 +386,11 @@ def layerwise_rates(num_layers: int, decay: float) -> dict[str, float]:
 
 
 def finetuning_rate(hidden_dim: int) -> float:
-    """The learning rate of a fine-tuning that names none.
+    """The default learning rate of a fine-tuning.
 
-    2e-5 at the width of a base model, 768, as in bert4keras's examples; other widths by
-    the square of how much narrower they are, but at most 5e-4. Narrow models barely
-    move at the rate that suits a wide one.
+    It is 2e-5 at the width of a base model, 768, as in bert4keras's examples. Narrower
+    models take it times the square of the ratio of widths, at most 5e-4: they barely
+    move at the rate of a wide model.
 
     Args:
         hidden_dim: int. Width of the encoder.
@@ -429,18 +424,18 @@ def make_optimizer(
     """A Keras optimizer as BERT's descendants are trained with.
 
     Args:
-        learning_rate: float. What the factors of `schedule` multiply.
+        learning_rate: float. Base rate, which the factors of `schedule` multiply.
         schedule: points of `PiecewiseLinear`, in updates.
-        name: `"adamw"` or `"lamb"`. Without weight decay the first is Adam.
+        name: `"adamw"` or `"lamb"`. Without weight decay, `"adamw"` is Adam.
         beta_1, beta_2: float in [0, 1). Momenta of the gradients' mean and square.
         epsilon: float. Added to the root of the second moment; 1e-6 as in BERT.
         weight_decay: float, 0 for none. Decoupled; never on biases, gamma and beta.
-        clip_norm: float, 0 for none. Maximum global gradient norm. On TensorFlow the
-            gradient of a token counts once for each place of the token, as in
-            bert4keras; not on other backends, nor under accumulation.
+        clip_norm: float, 0 for none. Maximum global gradient norm. On TensorFlow, the
+            gradient of a token counts once for each of its positions, as in bert4keras;
+            on other backends, and under accumulation, it counts once.
         ema: float in [0, 1), 0 for none. Momentum of a running mean of the weights.
         accumulation: int. Batches per update.
-        rates: of `AdamW`.
+        rates: as in `AdamW`.
 
     Returns:
         The optimizer, for `compile`.
@@ -469,7 +464,7 @@ def make_optimizer(
         check_instance("rates", rates, Mapping)
     optimizer = kinds[name](
         UpdatesLinear(learning_rate, schedule, accumulation),
-        # Keras's AdamW takes no None.
+        # Keras's AdamW does not take None.
         weight_decay=float(weight_decay),
         beta_1=beta_1,
         beta_2=beta_2,

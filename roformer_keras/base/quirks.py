@@ -207,8 +207,7 @@ class OptimizerSteps(KerasClass):
     """A mixin for optimizers that change how they clip, decay and average.
 
     Keras: `update_step` is public, but the steps before and after it are not. A
-        subclass
-    overrides the public methods here; by default they do what Keras does.
+    subclass overrides the public methods here; by default they do what Keras does.
     """
 
     def clip_gradients(self, grads: list[TensorLike]) -> list[TensorLike]:
@@ -280,8 +279,7 @@ def set_loss_tracker(model: "keras.Model", tracker: "keras.Metric") -> None:
     """Sets the metric that averages the losses of batches.
 
     Keras: its metric weighs a batch by its rows, even if the loss is a mean over
-        tokens.
-    A metric that is set in the public way would be listed twice.
+    tokens. A metric that is set in the public way would be listed twice.
     """
     object.__setattr__(model, "_loss_tracker", tracker)
 

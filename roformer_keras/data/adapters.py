@@ -1,9 +1,9 @@
-"""Data for the loops of Keras, without the wait of `tf.data` at their end.
+"""Data for Keras's loops, without the wait of `tf.data` at their end.
 
-On TensorFlow Keras makes a dataset of whatever it is given. A thread of `tf.data` tunes
-it, sleeps for 10, 20, 40, ... ms between its looks, and is waited for when the dataset
-is deleted: a call lasts until 70, 150, 310, 630, 1,270 or 2,550 ms. Without tuning
-there is no such thread. docs/performance.md says how this was measured.
+On TensorFlow, Keras makes a dataset from any data. A thread of `tf.data` tunes it,
+sleeps for 10, 20, 40, ... ms between its checks, and is joined when the dataset is
+deleted: a call lasts until 70, 150, 310, 630, 1,270 or 2,550 ms. Without tuning there
+is no such thread. docs/performance.md describes the measurement.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ from roformer_keras.data.generators import (
     without_tuning,
 )
 
-# None where Keras has other names: data goes to it as it is, and waits.
+# None if Keras has renamed them: data then goes to it unchanged, and waits.
 _KERAS = quirks.data_adapters()
 
-# Of `fit`, `evaluate` and `predict`: what an adapter is made of.
+# Arguments of `fit`, `evaluate` and `predict` that make up an adapter.
 _DATA = ("y", "sample_weight", "class_weight")
 
 
 def is_adapter(x: Any) -> bool:
-    """True if `x` comes from `prepare_data`, which Keras's loops take as it is."""
+    """True if `x` comes from `prepare_data`, which Keras's loops take unchanged."""
     return _KERAS is not None and isinstance(x, DataAdapter)
 
 
@@ -47,7 +47,7 @@ def prepare_data(
     sliced: bool = False,
     model: keras.Model | None = None,
 ) -> Any:
-    """An adapter of data that `fit`, `evaluate` and `predict` of Keras take as `x`."""
+    """An adapter of data that Keras's `fit`, `evaluate` and `predict` take as `x`."""
     is_alone = y is None and sample_weight is None and class_weight is None
     if is_alone:
         x = as_batches(x)
@@ -78,7 +78,7 @@ def prepare_data(
     return adapter
 
 
-# Of Keras's own methods: a function that wraps one may hide them.
+# Keras's own signatures: a function that wraps a method may hide them.
 SIGNATURES = {
     name: inspect.signature(getattr(keras.Model, name))
     for name in ("fit", "evaluate", "predict")
@@ -86,7 +86,7 @@ SIGNATURES = {
 
 
 def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any:
-    """Calls `fit`, `evaluate` or `predict` of Keras with data that does not wait."""
+    """Calls Keras's `fit`, `evaluate` or `predict` with data that does not wait."""
     is_fit = method.__name__ == "fit"
     if _KERAS is None or keras.backend.backend() != "tensorflow":
         with uneven_batches():
@@ -124,13 +124,13 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
     try:
         return method(**bound)
     finally:
-        for adapter, one in zip(adapters, (x, validation), strict=True):
-            if is_adapter(adapter) and adapter is not one:
+        for adapter, value in zip(adapters, (x, validation), strict=True):
+            if is_adapter(adapter) and adapter is not value:
                 quirks.empty_adapter(adapter)
 
 
 class _Slices:
-    """The batches of an adapter of arrays, which Keras takes in place of a dataset."""
+    """The batches of an adapter of arrays, which Keras takes instead of a dataset."""
 
     def __init__(self, adapter):
         self._adapter = adapter
@@ -184,8 +184,8 @@ def _is_whole(x):
 def refuse_strategy(model: keras.Model) -> None:
     """Refuses to train on texts under `tf.distribute`.
 
-    Its devices clip gradients, and weigh rows and tokens, each for itself: on odd or
-    padded batches the numbers are others than those of one device.
+    Each of its devices clips gradients and weighs rows and tokens by itself: on odd or
+    padded batches the results differ from those of one device.
     """
     if has_strategy(model):
         raise ConfigurationError(
@@ -198,15 +198,15 @@ def refuse_strategy(model: keras.Model) -> None:
 
 # === Devices of `keras.distribution` ===
 
-# The attribute of a distribution whose processes are each given every batch whole.
+# Attribute of a distribution whose processes each get every batch whole.
 WHOLE_BATCHES = "_gives_whole_batches"
 
 
 def uneven_batches() -> contextlib.AbstractContextManager:
-    """While it lasts, JAX computes a batch that it cannot split equally, whole.
+    """Lets JAX compute a batch whole that it cannot split equally.
 
-    Results equal those of one device. Other backends are not affected, nor are programs
-    without a distribution, nor several processes that are each given a part of a batch.
+    Results equal those of one device. It does not affect other backends, programs
+    without a distribution, or several processes that each get a slice of a batch.
     """
     if keras.backend.backend() != "jax" or keras.distribution.distribution() is None:
         return contextlib.nullcontext()

@@ -62,7 +62,7 @@ class TextBatches(keras.utils.PyDataset):
 class NumberedBatches(keras.utils.PyDataset):
     """`count` batches an epoch, which `make` computes from their index.
 
-    `epoch` is the first one; if `advances`, each epoch has other batches.
+    `epoch` is the first epoch; if `advances`, each epoch has other batches.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class NumberedBatches(keras.utils.PyDataset):
         self._epoch += 1
 
     def start_epoch(self, epoch: int) -> None:
-        """Goes to the batches of an epoch, counted from 0."""
+        """Moves to the batches of an epoch, counted from 0."""
         self._epoch = epoch
 
 

@@ -1,4 +1,4 @@
-"""Containers of Keras, of texts or ids: `tf.data`, `PyDataset` and generators."""
+"""Keras's containers of texts or ids: `tf.data`, `PyDataset` and generators."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ def check_container(
     sample_weight: Any = None,
     validation_split: float = 0.0,
 ) -> None:
-    """Refuses what a container of batches brings itself, or cannot have."""
+    """Refuses arguments that a container of batches already has, or cannot have."""
     is_dataset = hasattr(x, "as_numpy_iterator")
     is_stream = isinstance(x, Iterator | keras.utils.PyDataset)
     if not (is_dataset or is_stream):
@@ -95,15 +95,17 @@ def labelled_texts(dataset):
 
 
 def _records(texts, *others):
-    """Rows of an element of a dataset, which is one row or a batch: texts and others.
+    """The rows of a dataset's element, which is a row or a batch: texts and others.
 
-    Texts are a str, or a tuple of them.
+    Texts are a str, or a tuple of str.
     """
     several = isinstance(texts, tuple)
     parts = texts if several else (texts,)
-    # A label tells a row of several texts from a batch of single ones.
+    # A label distinguishes a row of several texts from a batch of single texts.
     is_row = np.ndim(parts[0]) == 0 or (others and np.ndim(others[-1]) == 0)
-    columns = [[_plain(one)] if is_row else _plain(one) for one in (*parts, *others)]
+    columns = [
+        [_plain(value)] if is_row else _plain(value) for value in (*parts, *others)
+    ]
     if len({len(column) for column in columns}) > 1:
         raise ConfigurationError(
             "a batch of a dataset must have as many labels and weights as texts, got "
@@ -117,15 +119,15 @@ def _records(texts, *others):
 
 
 def _plain(array):
-    """An array as lists of Python's values; bytes as str."""
+    """An array as lists of Python values; bytes as str."""
     value = array.tolist() if hasattr(array, "tolist") else array
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(value) for value in value]
     return value.decode("utf-8") if isinstance(value, bytes) else value
 
 
 def _elements(dataset):
-    """The elements of a dataset that ends; those of TensorFlow as NumPy arrays."""
+    """The elements of a finite dataset; those of TensorFlow as NumPy arrays."""
     if isinstance(dataset, keras.utils.PyDataset):
         return (dataset[number] for number in range(len(dataset)))
     refuse(

@@ -1,7 +1,7 @@
-"""Batches of generators, for the loops of Keras.
+"""Batches of generators, for Keras's loops.
 
-Keras makes a signature of the first two batches of a generator or a `PyDataset`, and on
-TensorFlow fails at the first one of another width.
+Keras makes a signature from the first two batches of a generator or a `PyDataset`, and
+on TensorFlow fails at the first batch of another width.
 """
 
 import contextlib
@@ -17,36 +17,38 @@ import numpy as np
 
 from roformer_keras.base import quirks
 
-# None where Keras has other names: data goes to it as it is, and waits.
+# None if Keras has renamed it: data then goes to it unchanged, and waits.
 _KERAS = quirks.data_adapters()
 DataAdapter: Any = object if _KERAS is None else _KERAS.data_adapter.DataAdapter
 
 
 def as_batches(x: Any, read_ahead: int = 0) -> Any:
-    """Data that Keras takes, also if widths differ."""
+    """Data that Keras takes even if widths differ."""
     return _Batches(x, read_ahead) if isinstance(x, Iterator) else x
 
 
-# How often a thread looks whether its items are still wanted, in seconds.
+# Interval at which a thread checks that its items are still wanted, in seconds.
 _PATIENCE = 0.1
 
 
 def as_inputs(x: Any) -> Any:
-    """Arrays of lists of numbers, such as `[[token_ids], [segment_ids]]`.
+    """Makes arrays from lists of numbers, such as `[[token_ids], [segment_ids]]`.
 
-    Anything else is returned as it is: Keras 3 takes numbers for inputs of a model
-    where they stand alone.
+    Anything else is returned unchanged: Keras 3 takes single numbers for inputs of a
+    model.
     """
-    is_nested = isinstance(x, list | tuple) and all(isinstance(one, list) for one in x)
-    if is_nested and all(np.isscalar(one) for one in keras.tree.flatten(x)):
-        return tuple(_array(one) for one in x)
+    is_nested = isinstance(x, list | tuple) and all(
+        isinstance(item, list) for item in x
+    )
+    if is_nested and all(np.isscalar(item) for item in keras.tree.flatten(x)):
+        return tuple(_array(item) for item in x)
     return x
 
 
 class _ReadAhead:
     """An iterator that a thread reads before its items are needed.
 
-    The thread ends with the iterator, with an error, which is raised in place of the
+    The thread ends with the iterator, with an error, which is raised instead of the
     next item, or when nothing refers to the iterator any more.
     """
 
@@ -56,7 +58,7 @@ class _ReadAhead:
         try:
             find = weakref.ref(items)
         except TypeError:
-            # Such as that of a list, which ends by itself.
+            # The iterator of a list takes no weak reference, and ends by itself.
             def find():
                 return items
 
@@ -77,8 +79,8 @@ class _ReadAhead:
         raise error
 
 
-def _read(find, found):
-    """Puts items into a queue as pairs with None, and an error at last."""
+def _read(find, item_queue):
+    """Puts items into a queue as pairs with None, and an error last."""
     error = None
     while error is None:
         items = find()
@@ -93,7 +95,7 @@ def _read(find, found):
         del items
         while find() is not None:
             try:
-                found.put(pair, timeout=_PATIENCE)
+                item_queue.put(pair, timeout=_PATIENCE)
                 break
             except queue.Full:
                 continue
@@ -119,16 +121,16 @@ def _reader(items, size):
 class _Batches(DataAdapter):
     """Keras's interface to an iterator; see `as_batches`."""
 
-    # Whose inputs and outputs fix the sizes of batches.
+    # The inputs and outputs of this model fix the sizes of batches.
     model: Any = None
 
     def __init__(self, batches, read_ahead):
-        # It must live as long as it is read.
+        # The iterator must live as long as it is read.
         self._source, self._read_ahead = batches, read_ahead
         self._first = self._batches = None
 
     def _begin(self):
-        """Reads the first batch, once Keras asks for it: its order may be drawn."""
+        """Reads the first batch when Keras asks for it: its order may be drawn."""
         if self._batches is not None:
             return
         self._batches = map(as_arrays, _reader(self._source, self._read_ahead))
@@ -142,15 +144,15 @@ class _Batches(DataAdapter):
     def get_numpy_iterator(self) -> Iterator:
         self._begin()
         # Keras may take the first batch to build a model, and then start again.
-        taken = 0
+        count = 0
         if self._is_first_needed:
             yield self._first
-            taken = 1
+            count = 1
         for batch in self._batches:
             self._is_first_needed = False
             yield batch
-            taken += 1
-        if taken:
+            count += 1
+        if count:
             self._is_first_needed = False
 
     def get_jax_iterator(self) -> Iterator:
@@ -182,10 +184,10 @@ class _Batches(DataAdapter):
 
 
 def signature_of(batch: Any, model: Any) -> Any:
-    """The `tf.TensorSpec`s of batches like this one, which may be of another width.
+    """The `tf.TensorSpec`s of batches like this one, with variable widths.
 
-    Keras fixes the sizes in which two batches agree. Here the inputs and outputs of the
-    model fix them.
+    Keras fixes the sizes that are equal in two batches. Here the inputs and outputs of
+    the model fix them.
     """
     import tensorflow as tf
 
@@ -193,7 +195,8 @@ def signature_of(batch: Any, model: Any) -> Any:
         if not isinstance(spec, tf.TensorSpec):
             return spec
         if len(shape) != spec.shape.rank:
-            # Keras tells labels of shape (rows, 1) from others by their last size.
+            # Keras distinguishes labels of shape (rows, 1) from others by their last
+            # size.
             shape = (*[None] * (spec.shape.rank - 1), 1)
         sizes = [
             size if fixed is not None and size in (1, fixed) else None
@@ -204,10 +207,10 @@ def signature_of(batch: Any, model: Any) -> Any:
     specs = _KERAS.data_adapter_utils.get_tensor_spec([batch])
     parts = specs if isinstance(specs, tuple) else (specs,)
     shapes: list[Any] = []
-    for part, tensors in itertools.zip_longest(
+    for spec, tensors in itertools.zip_longest(
         parts, (getattr(model, "inputs", ()), getattr(model, "outputs", ()))
     ):
-        count = len(keras.tree.flatten(part))
+        count = len(keras.tree.flatten(spec))
         is_known = len(tensors or ()) == count
         shapes += [x.shape for x in tensors] if is_known else [()] * count
     flat = map(spec_of, keras.tree.flatten(specs), shapes)
@@ -228,27 +231,27 @@ def without_tuning(dataset: Any) -> Any:
 
 
 def as_arrays(batch):
-    """A tuple of inputs and, where there are any, targets and weights."""
-    parts = batch if isinstance(batch, tuple) else (batch,)
-    parts = [_part(part) for part in parts]
-    if len(parts) > 1 and parts[1] is None:
-        # Weights weigh targets.
-        parts = parts[:1]
-    return tuple(part for part in parts if part is not None)
+    """A tuple of inputs and, if given, targets and weights."""
+    values = batch if isinstance(batch, tuple) else (batch,)
+    values = [_part(value) for value in values]
+    if len(values) > 1 and values[1] is None:
+        # Weights apply to targets.
+        values = values[:1]
+    return tuple(value for value in values if value is not None)
 
 
-def _part(part):
-    if isinstance(part, dict):
-        return {name: _array(value) for name, value in part.items()}
-    is_several = isinstance(part, list | tuple) and any(
-        isinstance(one, list | tuple) or getattr(one, "ndim", 0) for one in part
+def _part(inputs):
+    if isinstance(inputs, dict):
+        return {name: _array(value) for name, value in inputs.items()}
+    is_several = isinstance(inputs, list | tuple) and any(
+        isinstance(item, list | tuple) or getattr(item, "ndim", 0) for item in inputs
     )
     if is_several:
-        return tuple(_array(one) for one in part)
-    return None if part is None else _array(part)
+        return tuple(_array(item) for item in inputs)
+    return None if inputs is None else _array(inputs)
 
 
 def _array(value):
     array = np.asarray(value)
-    # Keras makes the same of arrays that `fit` is given.
+    # Keras makes the same of arrays that `fit` gets.
     return array.astype(keras.config.floatx()) if array.dtype == "float64" else array

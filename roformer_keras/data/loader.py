@@ -1,4 +1,4 @@
-"""Batches, made while the last one is trained on."""
+"""Batches that a thread makes during the training."""
 
 import queue
 import threading
@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-# Batches that wait: enough to bridge a slow one, few enough to keep small.
+# Maximal waiting batches: enough to bridge a slow one, few enough to save memory.
 _DEPTH = 4
 
-# Batches whose rows are sorted by length together, and how far from its place a row may
-# be found, as a share of its length and two tokens more: enough for little padding,
-# while the rows of a small set too meet others in each epoch.
+# Number of batches whose rows are sorted by length together, and the random shift of a
+# row, as a share of its length and two tokens more: enough for little padding, and the
+# rows of a small set still meet others in each epoch.
 _WINDOW, _JITTER = 64, 0.05
 
 
 def items_of(objective, rows: int) -> int:
-    """Number of items in a batch of so many rows; one at least."""
+    """Number of items in a batch of `rows` rows; at least one."""
     return max(1, rows // objective.rows_per_item)
 
 
@@ -40,7 +40,7 @@ class Loader:
         self.error: BaseException | None = None
         self._make, self._first = make, first
         self._ready: queue.Queue = queue.Queue(_DEPTH)
-        # By the number of the batch that comes next.
+        # Key: number of the next batch.
         self._tokens = {first: tokens}
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -58,7 +58,7 @@ class Loader:
             yield batch
 
     def tokens_before(self, number: int) -> int:
-        """Tokens of all batches before the one of this number."""
+        """Tokens of all batches before this number."""
         for earlier in [key for key in list(self._tokens) if key < number]:
             del self._tokens[earlier]
         return self._tokens[number]
@@ -67,7 +67,7 @@ class Loader:
         """Ends the thread."""
         self._ends.set()
         while self._thread.is_alive():
-            # It may wait for room.
+            # It may be waiting for room.
             try:
                 self._ready.get_nowait()
             except queue.Empty:
@@ -78,7 +78,7 @@ class Loader:
         try:
             while not self._ends.is_set():
                 batch = self._make(number)
-                # Not those of a teacher.
+                # The tokens of a teacher do not count.
                 count = int(np.count_nonzero(batch[0]["token_ids"]))
                 self._tokens[number + 1] = self._tokens[number] + count
                 self._ready.put(batch)
@@ -92,8 +92,9 @@ def sorted_batches(
 ) -> list[np.ndarray]:
     """Batches of row numbers of similar length, each row once, in random order.
 
-    The rows are shuffled. Then each 64 batches of them are sorted by length, but for a
-    twentieth of it, and cut into batches; and the batches are shuffled.
+    The rows are shuffled. Then every 64 batches of them are sorted by length, with a
+    random shift of a twentieth of it, and cut into batches; at last the batches are
+    shuffled.
     """
     rows, batches = random.permutation(len(lengths)), []
     shifts = random.uniform(-1, 1, len(lengths)) * (2 + _JITTER * lengths)
