@@ -310,7 +310,7 @@ class Lamb(_BertOptimizer, keras.optimizers.Lamb):
 
 
 def has_rows(gradient: TensorLike) -> bool:
-    """True for a gradient that lists rows of a table, as of an embedding."""
+    """True for a gradient that lists the rows of an embedding."""
     return hasattr(gradient, "dense_shape")
 
 
