@@ -1,22 +1,23 @@
-"""Choosing the next token in NumPy, for engines that Keras does not run.
-
-Equal logits and random numbers give the tokens of `sampling.choose`, up to rounding.
-"""
+"""Choosing the next token in NumPy, for engines that Keras does not run."""
 
 import functools
-import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from roformer_keras.base.errors import CheckpointError, Hint
 from roformer_keras.base.processes import available_cores
+from roformer_keras.generation.buckets import round_up_to_bucket
 from roformer_keras.generation.generation_config import GenerationConfig
 from roformer_keras.generation.row_state import RowState
+from roformer_keras.generation.sampling import Sampler
 
 # Sums of the same weights in another order differ by less, in float64 and float32.
 _ROUNDING, _FLOAT32 = 1e-12, 1e-5
 _HALVINGS = 5
+# Sizes that programs are compiled for.
+_STOP_IDS = (8,)
 # Beyond any logit; differences of two are finite.
 _LARGEST = 1e30
 # Rows that are computed at once, and of how many such parts threads compute some.
@@ -64,83 +65,109 @@ def limit_repetition(
     return scores
 
 
+class NumPySampler(Sampler):
+    """Chooses tokens with NumPy, a few rows at a time: the caches hold as many.
+
+    Partitions and sorts find the lowest logit that is kept; with NumPy they take half
+    the time of the halvings of `CompiledSampler`.
+    """
+
+    xp = np
+
+    def likeliest(self, logits):
+        return logits.argmax(axis=1).astype("int32")
+
+    def log_probabilities(self, logits, tokens):
+        shifted = logits - logits.max(axis=1, keepdims=True)
+        chosen = np.take_along_axis(shifted, tokens[:, None], axis=1)[:, 0]
+        return chosen - np.log(np.exp(shifted).sum(axis=1))
+
+    def choose(self, logits, uniforms, temperature, top_k, top_p):
+        likeliest = self.likeliest(logits)
+        if not temperature:
+            return likeliest
+        cuts = temperature, top_k, top_p
+
+        def draw_some(at):
+            rows = slice(at, at + _ROWS)
+            with np.errstate(over="ignore"):
+                return self.draw(logits[rows], likeliest[rows], uniforms[rows], *cuts)
+
+        starts = range(0, len(logits), _ROWS)
+        run = map if len(starts) < _MIN_PARTS else _threads().map
+        return np.concatenate(list(run(draw_some, starts))).astype("int32")
+
+    def cut(self, logits, weights, top_k, top_p):
+        at = logits.shape[1] - top_k
+        if at > 0:
+            weights *= logits >= np.partition(logits, at, axis=1)[:, at : at + 1]
+        if top_p < 1:
+            weights *= logits >= _lowest_kept(logits, weights, top_p)[:, None]
+        return weights
+
+
+_SAMPLER = NumPySampler()
+
+
 def choose_next(
     logits: np.ndarray, uniforms: np.ndarray, rows: RowState
 ) -> tuple[np.ndarray, np.ndarray, RowState]:
     """Chooses one token for each row."""
     config = rows.config
-    largest = logits.max(axis=1, keepdims=True)
-    check_finite(largest)
+    check_finite(logits.max(axis=1))
     allowed = limit_repetition(logits, rows.history, config)
-    # With one token left to the minimum, a stop token may be that token.
-    barred = rows.min_left > 1
-    if config.suppressed_stop_ids and barred.any():
-        allowed = allowed.copy()
-        suppressed = np.array(config.suppressed_stop_ids)
-        allowed[np.flatnonzero(barred)[:, None], suppressed] = -1e30
-    temperature = config.temperature if config.method == "sample" else 0.0
-    tokens = choose(allowed, uniforms, temperature, config.top_k, config.top_p)
-    shifted = logits - largest
-    scores = np.take_along_axis(shifted, tokens[:, None], axis=1)[:, 0]
-    scores = scores - np.log(np.exp(shifted).sum(axis=1))
-    going = ~rows.done
-    tokens, scores = tokens * going, scores * going
-    max_left, min_left = rows.max_left - going, rows.min_left - going
-    stops = np.isin(tokens, config.stop_ids) & (min_left <= 0)
-    limits = max_left, min_left, rows.done | stops | (max_left <= 0)
+    controls = controls_of(config, logits.shape[1])
+    if not config.suppressed_stop_ids or (rows.min_left <= 1).all():
+        controls = *controls[:-1], None
+    tokens, scores, limits = _SAMPLER.choose_next(
+        logits, allowed, uniforms, rows.limits, controls
+    )
     after = rows.with_limits(limits)
     if rows.history is not None:
         after.history = np.column_stack([rows.history, tokens]).astype("int32")
     return tokens, scores, after
 
 
-def choose(
-    logits: np.ndarray,
+def choose_by_steps(
+    read: Callable[[np.ndarray], np.ndarray],
+    tokens: np.ndarray,
     uniforms: np.ndarray,
-    temperature: float,
-    top_k: int | None,
-    top_p: float,
-) -> np.ndarray:
-    """As `sampling.choose`, a few rows at a time: the caches hold as many.
+    rows: RowState,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, RowState]:
+    """As `Decoder.advance`; `read` returns the logits after one more token a row."""
+    steps = []
+    for uniform in uniforms.T:
+        logits = read(tokens)
+        tokens, scores, rows = choose_next(logits, uniform, rows)
+        steps.append((tokens, scores))
+        if rows.done.all():
+            break
+    chosen, scores = (np.stack(part, axis=1) for part in zip(*steps, strict=True))
+    return chosen, scores, logits, rows
 
-    Args: as in `choose_next`; `top_k` may be None.
-    """
+
+def controls_of(config: GenerationConfig, vocabulary: int) -> tuple:
+    """`controls` of `Sampler.choose_next`, with ids padded to a few sizes."""
+    draws = config.method == "sample"
     with np.errstate(over="ignore"):
-        # One that is zero in float32 takes the likeliest token, as Keras does.
-        divisor = np.float32(temperature)
-    if not divisor:
-        return logits.argmax(axis=1).astype("int32")
-    starts = range(0, len(logits), _ROWS)
+        # One that is zero in float32 takes the likeliest token.
+        temperature = np.float32(config.temperature if draws else 0)
+    top_k = min(config.top_k or vocabulary, vocabulary) if draws else vocabulary
+    ids = _padded_ids(config.stop_ids), _padded_ids(config.suppressed_stop_ids)
+    return temperature, np.int32(top_k), config.top_p if draws else 1.0, *ids
 
-    def choose_some(at):
-        rows = slice(at, at + _ROWS)
-        return _choose(logits[rows], uniforms[rows], divisor, top_k, top_p)
 
-    in_turn = len(starts) < _MIN_PARTS
-    return np.concatenate(
-        list((map if in_turn else _threads().map)(choose_some, starts))
-    )
+def _padded_ids(ids):
+    """Ids padded to a bucket with -1, which is the id of no token."""
+    padded = np.full(round_up_to_bucket(len(ids), _STOP_IDS), -1, "int32")
+    padded[: len(ids)] = ids
+    return padded
 
 
 @functools.cache
 def _threads():
     # NumPy releases the lock of the interpreter, so threads run in parallel.
     return ThreadPoolExecutor(available_cores())
-
-
-def _choose(logits, uniforms, divisor, top_k, top_p):
-    vocabulary = logits.shape[1]
-    largest = logits.max(axis=1, keepdims=True)
-    with np.errstate(over="ignore"):
-        logits = (logits - largest) / divisor
-    weights = np.exp(logits)
-    if top_k is not None and top_k < vocabulary:
-        at = vocabulary - top_k
-        bound = np.partition(logits, at, axis=1)[:, at : at + 1]
-        weights *= logits >= bound
-    if top_p < 1:
-        weights *= logits >= _lowest_kept(logits, weights, top_p)[:, None]
-    return _draw(weights, uniforms)
 
 
 def _lowest_kept(logits, weights, top_p):
@@ -177,32 +204,3 @@ def _lowest_kept(logits, weights, top_p):
     )
     sums = above[:, None] + ordered_weights.cumsum(axis=1, dtype="float64")
     return ordered[rows, (sums >= enough[:, None]).argmax(axis=1)]
-
-
-def _draw(weights, uniforms):
-    """int32 `(rows,)`: where the running sum of a row passes its share of the total.
-
-    First the block, then the token in it, as `sampling.choose` does.
-    """
-    rows, vocabulary = weights.shape
-    size = math.isqrt(vocabulary - 1) + 1
-    count = -(-vocabulary // size)
-    padded = np.zeros((rows, count * size), "float32")
-    padded[:, :vocabulary] = weights
-    blocks = padded.reshape(rows, count, size)
-    sums = blocks.sum(axis=-1).cumsum(axis=-1)
-    target = uniforms[:, None] * sums[:, -1:]
-    block = _index_passed(sums, target)
-    every = np.arange(rows)
-    before = np.where(block > 0, sums[every, block - 1], 0)[:, None]
-    within = blocks[every, block].cumsum(axis=-1)
-    drawn = block * size + _index_passed(within, target - before)
-    drawn = np.minimum(drawn, vocabulary - 1)
-    # Rounding may lead to a token that was cut.
-    is_kept = weights[every, drawn] > 0
-    return np.where(is_kept, drawn, weights.argmax(axis=1)).astype("int32")
-
-
-def _index_passed(sums, target):
-    """Number of sums up to the target; an index in any case."""
-    return np.minimum((sums <= target).sum(axis=-1), sums.shape[-1] - 1)

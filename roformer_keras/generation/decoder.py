@@ -21,14 +21,18 @@ from roformer_keras.generation.buckets import (
     padded_origins,
     round_up_to_bucket,
 )
-from roformer_keras.generation.choosing import check_finite, choose_next
+from roformer_keras.generation.choosing import (
+    check_finite,
+    choose_by_steps,
+    choose_next,
+    controls_of,
+)
+from roformer_keras.generation.compiled_sampling import CompiledSampler
 from roformer_keras.generation.generation_config import GenerationConfig, Prompt
 from roformer_keras.generation.row_state import RowState
-from roformer_keras.generation.sampling import choose, log_probabilities
 
-# Sizes that programs are compiled for: tokens of prompts, stop ids.
+# Tokens of prompts that programs are compiled for.
 _PROMPTS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-_STOP_IDS = (8,)
 # From so many rows on a step takes longer the more rows there are. Then the search
 # checks every few steps which rows have ended.
 LARGE_BATCH, CHECK_EVERY = 16, 8
@@ -36,6 +40,7 @@ LARGE_BATCH, CHECK_EVERY = 16, 8
 # step of a base model takes XLA 1.1 times as long in bfloat16 with 16 rows, 1.9 times
 # with 100, and in float32 1.0 and 1.3 times.
 GRAPH_ROWS = {"bfloat16": 16, "float32": 64}
+_SAMPLER = CompiledSampler()
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -190,7 +195,14 @@ class Decoder:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, RowState]:
         """Reads a token in each row, chooses the next, and so on."""
         if rows.history is not None:
-            return self._advance_with_history(state, tokens, uniforms, rows)
+            # Programs do not know the history; log-probabilities are of all tokens.
+            endless = RowState.endless(GenerationConfig(method="greedy"), len(tokens))
+            unused = np.zeros((len(tokens), 1), "float32")
+
+            def read(tokens):
+                return self.advance(state, tokens, unused, endless)[2]
+
+            return choose_by_steps(read, tokens, uniforms, rows)
         carried, constants = self._prepare(state)
         self._announce("steps", state.program_shape)
         count, steps = uniforms.shape
@@ -213,22 +225,6 @@ class Decoder:
         state.written += done
         state.keep(carried)
         return chosen[:, :done], scores[:, :done], logits, _after(rows, limits)
-
-    def _advance_with_history(self, state, tokens, uniforms, rows):
-        """`advance`, with tokens that NumPy chooses: programs do not know the history.
-
-        Log-probabilities are of all tokens, as in programs.
-        """
-        steps: list[tuple[np.ndarray, np.ndarray]] = []
-        endless = RowState.endless(GenerationConfig(method="greedy"), len(tokens))
-        logits = np.zeros(())
-        while len(steps) < uniforms.shape[1] and not rows.done.all():
-            unused = np.zeros((len(tokens), 1), "float32")
-            _, _, logits, _ = self.advance(state, tokens, unused, endless)
-            tokens, scores, rows = choose_next(logits, uniforms[:, len(steps)], rows)
-            steps.append((tokens, scores))
-        chosen, scores = (np.stack(part, axis=1) for part in zip(*steps, strict=True))
-        return chosen, scores, logits, rows
 
     def room(self, state: State) -> int:
         """Number of steps of `advance` before it is worth looking at the rows."""
@@ -292,7 +288,7 @@ class Decoder:
     def _first_function(self, logits, uniforms, limits, controls):
         # The size of a vocabulary is known where other sizes are not.
         logits = ops.reshape(logits, (-1, self.model.vocabulary_size))
-        return _choose_next(logits, uniforms, limits, controls)
+        return _SAMPLER.choose_next(logits, logits, uniforms, limits, controls)
 
     def _loop_function(
         self, carried, positions, constants, steps, tokens, uniforms, limits, controls
@@ -311,7 +307,9 @@ class Decoder:
             hidden, carried = self._read_tokens(inputs, count, carried, constants)
             logits = self._logits(hidden)
             uniform = ops.slice(uniforms, (0, count), (rows, 1))[:, 0]
-            tokens, score, limits = _choose_next(logits, uniform, limits, controls)
+            tokens, score, limits = _SAMPLER.choose_next(
+                logits, logits, uniform, limits, controls
+            )
             written = ops.slice_update(written, (0, count), tokens[:, None])
             scores = ops.slice_update(scores, (0, count), score[:, None])
             return count + 1, tokens, carried, limits, (written, scores, logits)
@@ -337,14 +335,9 @@ class Decoder:
 
     def _controls(self, config: GenerationConfig) -> tuple:
         """The numbers that all rows share, for a program."""
-        samples, size = config.method == "sample", self.model.vocabulary_size
-        return (
-            np.array(config.temperature if samples else 0, "float32"),
-            np.array(min(config.top_k or size, size), "int32"),
-            np.array(config.top_p, "float32"),
-            _padded_ids(config.stop_ids),
-            _padded_ids(config.suppressed_stop_ids),
-        )
+        controls = controls_of(config, self.model.vocabulary_size)
+        temperature, top_k, top_p, *ids = controls
+        return temperature, top_k, np.float32(top_p), *ids
 
     def _announce(self, what, shape):
         """Says that a program will be compiled, before its first use."""
@@ -393,13 +386,6 @@ def _after(rows, limits):
     return rows.with_limits(host(array)[: len(rows.done)] for array in limits)
 
 
-def _padded_ids(ids):
-    """Ids padded to a bucket with -1, which is the id of no token."""
-    padded = np.full(round_up_to_bucket(len(ids), _STOP_IDS), -1, "int32")
-    padded[: len(ids)] = ids
-    return padded
-
-
 def gather(caches, rows):
     """Takes rows of each layer in place; there are never two whole caches."""
     for layer, pair in enumerate(caches):
@@ -417,26 +403,3 @@ def make_inputs(token_ids, segment_ids, positions) -> dict:
         "segment_ids": segment_ids,
         "position_ids": ops.cast(positions, "float32"),
     }
-
-
-def _choose_next(logits, uniforms, limits, controls):
-    """In a program: a token a row, its log-probability, and the next limits."""
-    max_left, min_left, done = limits
-    temperature, top_k, top_p, stop_ids, suppressed_stop_ids = controls
-    ids = ops.arange(logits.shape[-1], dtype="int32")
-    suppressed = ops.any(ops.equal(ids[:, None], suppressed_stop_ids[None, :]), axis=1)
-    # With one token left to the minimum, a stop token may be that token.
-    barred = ops.logical_and(suppressed[None, :], ops.greater(min_left, 1)[:, None])
-    allowed = ops.where(barred, ops.full_like(logits, -1e30), logits)
-    tokens = choose(allowed, uniforms, temperature, top_k, top_p)
-    scores = log_probabilities(logits, tokens)
-    tokens = ops.where(done, ops.zeros_like(tokens), tokens)
-    scores = ops.where(done, ops.zeros_like(scores), scores)
-    max_left = ops.where(done, max_left, max_left - 1)
-    min_left = ops.where(done, min_left, min_left - 1)
-    stops = ops.any(ops.equal(tokens[:, None], stop_ids[None, :]), axis=1)
-    ends = ops.logical_or(
-        ops.logical_and(stops, ops.less_equal(min_left, 0)),
-        ops.less_equal(max_left, 0),
-    )
-    return tokens, scores, (max_left, min_left, ops.logical_or(done, ends))

@@ -1,121 +1,135 @@
-"""Choosing the next token from logits, in a compiled program.
+"""Choosing the next token of each row from logits, whatever computes the arrays.
 
-Nothing here sorts: over a vocabulary of 12,000 a sort takes longer than the model does.
-The lowest logit that is kept is found by halving an interval, with one count or one sum
-over the vocabulary each time.
+`choosing.py` does it with NumPy, `compiled_sampling.py` in a compiled program. Both
+choose the same tokens, up to rounding.
 """
 
+import abc
 import math
+from types import ModuleType
 
-from keras import ops
+import numpy as np
 
-# At most. Each gains a bit; float32 has 24, and the interval begins wider than a logit.
-_HALVINGS = 32
-# Its exponential is 0 in float32.
-_FLOOR = -104.0
+from roformer_keras.base.types import TensorLike
 
 
-def choose(logits, uniforms, temperature, top_k, top_p):
-    """One token a row.
+class Sampler(abc.ABC):
+    """Draws a token a row, or takes the likeliest.
 
-    The temperature comes first, then `top_k`, then `top_p` on the probabilities that
-    are left, keeping the token with which their sum crosses it. Tokens of equal
-    probability are kept together.
-
-    Source: bert4keras 0.11.5, `AutoRegressiveDecoder.random_sample`, for the order;
-    Holtzman et al. 2019, arXiv:1904.09751, for top-p.
+    Subclasses compute what has a faster algorithm on one runtime than on the other.
     """
-    vocabulary = logits.shape[-1]
-    largest = ops.max(logits, axis=-1, keepdims=True)
-    # The same as an argmax, which takes ten times as long in XLA on the CPU.
-    ids = ops.arange(vocabulary, dtype="int32")
-    likeliest = ops.min(ops.where(logits < largest, vocabulary - 1, ids), axis=-1)
-    sampling = ops.greater(temperature, 0.0)
-    divisor = ops.where(sampling, temperature, ops.ones_like(temperature))
-    logits = (logits - largest) / divisor
-    weights = ops.exp(logits)
 
-    def count(kept):
-        return ops.sum(ops.cast(kept, "float32"), axis=-1, keepdims=True)
+    # `numpy` or `keras.ops`.
+    xp: ModuleType
 
-    def mass(kept):
-        return ops.sum(ops.where(kept, weights, 0.0), axis=-1, keepdims=True)
+    @abc.abstractmethod
+    def likeliest(self, logits: TensorLike) -> TensorLike:
+        """The lowest id of the largest logit of each row: int32 `(rows,)`."""
 
-    # Below the floor a weight is 0, so that a token which is barred by a huge negative
-    # logit does not widen the interval that is halved.
-    bound = ops.maximum(ops.min(logits, axis=-1, keepdims=True), _FLOOR)
-    cuts = ops.logical_and(sampling, ops.less(top_k, vocabulary))
-    bound = _raise_bound(bound, logits, count, ops.ones_like, top_k, cuts)
-    cuts = ops.logical_and(sampling, ops.less(top_p, 1.0))
-    enough = top_p * mass(ops.greater_equal(logits, bound))
-    bound = _raise_bound(bound, logits, mass, ops.exp, enough, cuts)
-    weights = ops.where(ops.greater_equal(logits, bound), weights, 0.0)
-    drawn = _draw(weights, uniforms)
-    # Rounding may lead to a token that was cut.
-    weight = ops.take_along_axis(weights, drawn[:, None], axis=-1)[:, 0]
-    is_kept = ops.logical_and(sampling, ops.greater(weight, 0.0))
-    return ops.where(is_kept, drawn, likeliest)
+    @abc.abstractmethod
+    def log_probabilities(self, logits: TensorLike, tokens: TensorLike) -> TensorLike:
+        """Log-probability of one token a row among all tokens: float32 `(rows,)`."""
 
+    @abc.abstractmethod
+    def cut(
+        self, logits: TensorLike, weights: TensorLike, top_k: TensorLike, top_p: float
+    ) -> TensorLike:
+        """The weights, 0 for tokens that `top_k` and then `top_p` leave out.
 
-def log_probabilities(logits, tokens):
-    """The log-probability of one token a row among all tokens: float32 `(rows,)`."""
-    chosen = ops.take_along_axis(logits, tokens[:, None], axis=-1)[:, 0]
-    return chosen - ops.logsumexp(logits, axis=-1)
+        The largest logit of a row is 0. Tokens of equal logits are kept together.
+        """
 
+    @abc.abstractmethod
+    def choose(
+        self,
+        logits: TensorLike,
+        uniforms: TensorLike,
+        temperature: TensorLike,
+        top_k: TensorLike,
+        top_p: TensorLike,
+    ) -> TensorLike:
+        """One token a row: int32 `(rows,)`; the likeliest if the temperature is 0."""
 
-def _raise_bound(bound, logits, measure, share, enough, cuts):
-    """The highest bound whose tokens, at or above it, still measure enough."""
-    enough = ops.cast(enough, "float32")
-    # The largest logit is 0. As wide above it as below, whatever the temperature.
-    low, high = bound, -bound
+    def choose_next(
+        self,
+        logits: TensorLike,
+        allowed: TensorLike,
+        uniforms: TensorLike,
+        limits: tuple[TensorLike, ...],
+        controls: tuple[TensorLike, ...],
+    ) -> tuple[TensorLike, TensorLike, tuple[TensorLike, ...]]:
+        """A token a row, its log-probability, and the next `RowState.limits`.
 
-    def halve(step, low, high, below, above):
-        middle = low + (high - low) * 0.5
-        measured = measure(ops.greater_equal(logits, middle))
-        suffices = ops.greater_equal(measured, enough)
-        return (
-            step + 1,
-            ops.where(suffices, middle, low),
-            ops.where(suffices, high, middle),
-            ops.where(suffices, measured, below),
-            ops.where(suffices, above, measured),
+        Args:
+            logits: float32 `(rows, vocabulary)`.
+            allowed: logits to choose from, which may be other ones.
+            uniforms: float32 `(rows,)` in [0, 1).
+            limits: as `RowState.limits`.
+            controls: temperature, `top_k`, `top_p`, stop ids, and ids that are not
+                chosen in a row that must have more tokens; None if no row must.
+        """
+        xp = self.xp
+        max_left, min_left, done = limits
+        *cuts, stop_ids, suppressed_ids = controls
+        if suppressed_ids is not None:
+            ids = xp.arange(logits.shape[-1], dtype="int32")
+            suppressed = xp.any(xp.equal(ids, suppressed_ids[:, None]), axis=0)
+            # With one token left to the minimum, a stop token may be that token.
+            barred = xp.logical_and(suppressed, xp.greater(min_left, 1)[:, None])
+            allowed = xp.where(barred, np.float32(-1e30), allowed)
+        tokens = self.choose(allowed, uniforms, *cuts)
+        scores = self.log_probabilities(logits, tokens)
+        tokens, scores = (xp.where(done, xp.zeros_like(x), x) for x in (tokens, scores))
+        max_left, min_left = (xp.where(done, x, x - 1) for x in (max_left, min_left))
+        stops = xp.any(xp.equal(tokens[:, None], stop_ids), axis=1)
+        ends = xp.logical_or(
+            xp.logical_and(stops, xp.less_equal(min_left, 0)),
+            xp.less_equal(max_left, 0),
         )
+        return tokens, scores, (max_left, min_left, xp.logical_or(done, ends))
 
-    def is_open(step, low, high, below, above):
-        # With fewer than two tokens between, more halvings would change nothing.
-        open_rows = ops.any(ops.greater_equal(below - above, 2 * share(low)))
-        return ops.logical_and(step < halvings, open_rows)
+    def draw(
+        self,
+        logits: TensorLike,
+        likeliest: TensorLike,
+        uniforms: TensorLike,
+        temperature: TensorLike,
+        top_k: TensorLike,
+        top_p: TensorLike,
+    ) -> TensorLike:
+        """Draws one token a row.
 
-    halvings = ops.where(cuts, _HALVINGS, 0)
-    below = measure(ops.greater_equal(logits, low))
-    start = (ops.zeros((), "int32"), low, high, below, ops.zeros_like(below))
-    return ops.while_loop(is_open, halve, start)[1]
+        The temperature, above 0, comes first, then `top_k`, then `top_p` on the
+        probabilities that are left, keeping the token with which their sum crosses it.
+        A running sum over the kept weights reaches the drawn token: first the block of
+        tokens, then the token in it, so that both running sums are short.
 
+        Source: bert4keras 0.11.5, `AutoRegressiveDecoder.random_sample`, for the order;
+        Holtzman et al. 2019, arXiv:1904.09751, for top-p.
+        """
+        xp = self.xp
+        logits = (logits - xp.max(logits, axis=-1, keepdims=True)) / temperature
+        weights = self.cut(logits, xp.exp(logits), top_k, top_p)
+        rows, vocabulary = xp.shape(weights)
+        size = math.isqrt(vocabulary - 1) + 1
+        count = -(-vocabulary // size)
+        padding = xp.zeros((rows, count * size - vocabulary), "float32")
+        blocks = xp.reshape(
+            xp.concatenate([weights, padding], axis=1), (rows, count, size)
+        )
+        sums = xp.cumsum(xp.sum(blocks, axis=-1), axis=-1)
+        target = uniforms[:, None] * sums[:, -1:]
+        block = self._index_passed(sums, target)
+        before = xp.take_along_axis(sums, xp.maximum(block - 1, 0), axis=-1)
+        before = xp.where(xp.greater(block, 0), before, xp.zeros_like(before))
+        within = xp.take_along_axis(blocks, block[:, :, None], axis=1)[:, 0]
+        token = self._index_passed(xp.cumsum(within, axis=-1), target - before)
+        drawn = xp.minimum((block * size + token)[:, 0], vocabulary - 1)
+        weight = xp.take_along_axis(weights, drawn[:, None], axis=-1)[:, 0]
+        # Rounding may lead to a token that was cut.
+        return xp.where(xp.greater(weight, 0), drawn, likeliest)
 
-def _draw(weights, uniforms):
-    """The index at which the running sum of a row passes its share of the total.
-
-    First the block, then the token in it: two short running sums, not a long one.
-    """
-    rows, vocabulary = ops.shape(weights)
-    size = math.isqrt(vocabulary - 1) + 1
-    count = -(-vocabulary // size)
-    weights = ops.pad(weights, ((0, 0), (0, count * size - vocabulary)))
-    blocks = ops.reshape(weights, (rows, count, size))
-    sums = ops.cumsum(ops.sum(blocks, axis=-1), axis=-1)
-    target = uniforms[:, None] * sums[:, -1:]
-    block = _index_passed(sums, target)
-    before = ops.where(
-        ops.greater(block, 0),
-        ops.take_along_axis(sums, ops.maximum(block - 1, 0), axis=-1),
-        0.0,
-    )
-    within = ops.take_along_axis(blocks, block[:, :, None], axis=1)[:, 0]
-    token = _index_passed(ops.cumsum(within, axis=-1), target - before)
-    return ops.minimum((block * size + token)[:, 0], vocabulary - 1)
-
-
-def _index_passed(sums, target):
-    """Number of sums up to the target, `(rows, 1)`; an index in any case."""
-    passed = ops.sum(ops.cast(sums <= target, "int32"), axis=-1, keepdims=True)
-    return ops.minimum(passed, sums.shape[-1] - 1)
+    def _index_passed(self, sums: TensorLike, target: TensorLike) -> TensorLike:
+        """Number of sums up to the target, `(rows, 1)`; an index in any case."""
+        passed = self.xp.sum(sums <= target, axis=-1, keepdims=True)
+        return self.xp.minimum(passed, sums.shape[-1] - 1)

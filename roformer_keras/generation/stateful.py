@@ -17,7 +17,11 @@ from roformer_keras.base.checks import Settings, choice, integer
 from roformer_keras.base.types import TensorLike
 from roformer_keras.engines.programs import Program
 from roformer_keras.generation.buckets import ROWS, padded_origins, round_up_to_bucket
-from roformer_keras.generation.choosing import check_finite, choose_next
+from roformer_keras.generation.choosing import (
+    check_finite,
+    choose_by_steps,
+    choose_next,
+)
 from roformer_keras.generation.generation_config import Prompt
 from roformer_keras.generation.row_state import RowState
 
@@ -101,25 +105,12 @@ class StatefulDecoder:
         uniforms: np.ndarray,
         rows: RowState,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, RowState]:
-        """As `Decoder.advance`; the logits of rows that have ended are 0."""
-        count, steps = uniforms.shape
-        chosen, scores = np.zeros((count, steps), "int32"), np.zeros((count, steps))
-        done = 0
-        while done < steps and not rows.done.all():
-            going = np.flatnonzero(~rows.done)
-            logits_of_going = self._step(state, tokens, going)
-            part = rows.select(going)
-            picked, score, part = choose_next(
-                logits_of_going, uniforms[going, done], part
-            )
-            tokens = chosen[:, done]
-            tokens[going], scores[going, done] = picked, score
-            rows, done = _updated(rows, going, part), done + 1
-        logits = logits_of_going.copy()
-        if len(going) < count:
-            logits = np.zeros((count, logits.shape[1]), "float32")
-            logits[going] = logits_of_going
-        return chosen[:, :done], scores[:, :done].astype("float32"), logits, rows
+        """As `Decoder.advance`."""
+
+        def read(tokens: np.ndarray) -> np.ndarray:
+            return self._step(state, tokens)
+
+        return choose_by_steps(read, tokens, uniforms, rows)
 
     def room(self, state: StatefulState) -> int:
         """As `Decoder.room`: one step, after which a server may do other work."""
@@ -194,16 +185,17 @@ class StatefulDecoder:
         }
         return inputs, lengths
 
-    def _step(self, state, tokens, going):
-        """Logits after one more token in the rows that are going on."""
+    def _step(self, state: StatefulState, tokens: np.ndarray) -> np.ndarray:
+        """Logits after one more token in each row."""
         if state.keys == state.mask.shape[1]:
             state.mask = np.pad(state.mask, ((0, 0), (0, state.keys)))
-        rows = going
-        if len(going) < state.rows:
+        count = len(state.slots)
+        rows = np.arange(count)
+        if count < state.rows:
             # A runtime prepares for each number of rows: once some have ended, it is
             # one of a few.
-            count = min(round_up_to_bucket(len(going), ROWS), state.rows)
-            rows = padded_origins(going, count)
+            padded = min(round_up_to_bucket(count, ROWS), state.rows)
+            rows = padded_origins(rows, padded)
         tokens = tokens[rows, None].astype("int32")
         segments = np.full_like(tokens, self._reading.generated_segment)
         visible = self._reading.visible(tokens, segments)
@@ -218,23 +210,11 @@ class StatefulDecoder:
             "rows": state.slots[rows].astype("int32"),
         }
         logits = self._program.run(state.memory, inputs)["logits"]
-        state.slots[going] = np.arange(len(going))
-        state.positions[going] += 1
-        return logits[: len(going)]
+        state.slots = np.arange(count)
+        state.positions = state.positions + 1
+        return logits[:count]
 
 
 def hidden(visible: np.ndarray) -> np.ndarray:
     """Addend of scores: 0 where a key is visible, else `_HIDDEN`."""
     return np.where(visible, np.float32(0), np.float32(_HIDDEN))
-
-
-def _updated(rows, going, part):
-    """The `RowState` with some rows replaced by a part."""
-    limits = [array.copy() for array in rows.limits]
-    for whole, own in zip(limits, part.limits, strict=True):
-        whole[going] = own
-    after = rows.with_limits(limits)
-    if rows.history is not None:
-        after.history = np.pad(rows.history, ((0, 0), (0, 1)), constant_values=-1)
-        after.history[going] = part.history
-    return after

@@ -5,11 +5,14 @@ import pytest
 import tensorflow as tf
 from plain_decoding import kept
 
-from roformer_keras.generation import choosing
-from roformer_keras.generation.sampling import choose, log_probabilities
+from roformer_keras.generation import GenerationConfig
+from roformer_keras.generation.choosing import NumPySampler, choose_next, controls_of
+from roformer_keras.generation.compiled_sampling import CompiledSampler
+from roformer_keras.generation.row_state import RowState
 
-_compiled = tf.function(choose, jit_compile=True, autograph=False)
-_tested = {"keras": choose, "numpy": choosing.choose}
+_samplers = {"keras": CompiledSampler(), "numpy": NumPySampler()}
+_compiled = tf.function(_samplers["keras"].choose, jit_compile=True, autograph=False)
+_tested = {name: sampler.choose for name, sampler in _samplers.items()}
 
 
 @pytest.fixture(params=["keras", "numpy"], autouse=True)
@@ -80,7 +83,7 @@ def test_every_share_of_the_unit_interval_is_that_of_its_token():
 @pytest.mark.slow
 def test_a_vocabulary_of_the_released_size(implementation):
     logits, uniforms = random(12_000, scale=3), grid(100)
-    by = _compiled if implementation == "keras" else choosing.choose
+    by = _compiled if implementation == "keras" else _tested["numpy"]
     for cuts in CUTS[-2:]:
         expected = kept(logits, **cuts)
         # Thousands of tokens stand for a bound each; those near one are left out.
@@ -181,7 +184,8 @@ def test_uniforms_at_the_ends():
     assert drawn(logits, [0.0, np.nextafter(np.float32(1), 0)]).tolist() == [1, 3]
 
 
-def test_log_probabilities():
+def test_log_probabilities(implementation):
+    log_probabilities = _samplers[implementation].log_probabilities
     for size in (1, 5, 12_000):
         logits = np.stack([random(size, 1, 0), random(size, 30, 1)])
         tokens = np.array([size - 1, size // 2], "int32")
@@ -194,3 +198,42 @@ def test_log_probabilities():
             rtol=1e-5,
             atol=1e-5,
         )
+
+
+# Once, as it compares the two.
+@pytest.mark.parametrize("implementation", ["keras"], indirect=True)
+@pytest.mark.parametrize("method", ["sample", "greedy"])
+@pytest.mark.parametrize("cuts", CUTS, ids=str)
+def test_both_samplers_choose_the_same(cuts, method):
+    """Tokens, scores and limits, in rows that may end, must go on, or have ended."""
+    rows, size = 24, 300
+    generator = np.random.default_rng(3)
+    logits = generator.normal(size=(rows, size), scale=2).astype("float32")
+    # Two stop ids are likely; the first one is not chosen too early.
+    logits[::2, 7], logits[1::2, 9] = 9, 9
+    options = cuts if method == "sample" else {}
+    config = GenerationConfig(
+        method=method, stop_ids=(7, 9), suppressed_stop_ids=(7,), **options
+    )
+    state = RowState(
+        config,
+        max_left=np.arange(rows, dtype="int32") % 4 + 1,
+        min_left=np.arange(rows, dtype="int32") // 4 % 4,
+        done=np.arange(rows) % 5 == 4,
+    )
+    uniforms = generator.random(rows, dtype="float32")
+    *controls, top_p, stop_ids, suppressed_ids = controls_of(config, size)
+    tokens, scores, limits = _samplers["keras"].choose_next(
+        logits,
+        logits,
+        uniforms,
+        state.limits,
+        (*controls, np.float32(top_p), stop_ids, suppressed_ids),
+    )
+    by_numpy = choose_next(logits, uniforms, state)
+    np.testing.assert_array_equal(tokens, by_numpy[0])
+    np.testing.assert_allclose(scores, by_numpy[1], rtol=1e-5, atol=1e-5)
+    for limit, expected in zip(limits, by_numpy[2].limits, strict=True):
+        np.testing.assert_array_equal(limit, expected)
+    assert len(set(by_numpy[0].tolist())) > 2
+    assert by_numpy[2].done.sum() > state.done.sum()
