@@ -46,6 +46,7 @@ COMPILED = ("README.md", "docs/exporting.md")
 # Pages that other tests run, and those that need more than one machine or a new clone.
 ELSEWHERE = {
     "CONTRIBUTING.md": "the commands that test a clone",
+    "docs/architecture.md": "a verb, in part; test_verbs.py registers one",
     "docs/api/index.md": "tests/e2e/test_backends.py",
     "docs/coming-from-bert4keras.md": "below",
     "docs/beyond-one-machine.md": "tests/e2e/test_ray.py",
