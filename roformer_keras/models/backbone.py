@@ -300,7 +300,7 @@ class RoFormerBackbone(PresetModel):
             "trainable": trainable_state(self),
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             **self.config.to_dict(),
-            **self._tokenizer_config(),
+            **self.presets.tokenizer_fields(),
         }
 
     @classmethod
@@ -311,7 +311,7 @@ class RoFormerBackbone(PresetModel):
         model = cls(**fields)
         remember_layers(model)
         if tokenizer:
-            model._set_tokenizer(*tokenizer)
+            model.set_vocabulary(*tokenizer)
         # Not an argument: the layers must exist first.
         set_trainable_state(model, trainable)
         return model

@@ -354,7 +354,7 @@ def _head_slots(model):
             tuple(variables[row.path].shape),
             lambda row=row: variables[row.path],
         )
-        for row in model._weight_rows()
+        for row in model.presets.rows()
         if row.head in ("mlm", "task")
     }
 

@@ -15,24 +15,20 @@ from roformer_keras.base.other_names import explain_withdrawn
 from roformer_keras.base.processes import refuse_forked_process
 from roformer_keras.base.types import Texts
 from roformer_keras.conversion.checkpoint import Checkpoint
-from roformer_keras.conversion.weights import model_heads, weight_table
 from roformer_keras.data.batches import MappedDataset, TextBatches
 from roformer_keras.data.datasets import check_container, is_ready
-from roformer_keras.inference.fast_model import FastModel, MadeLayers
+from roformer_keras.inference.fast_model import FastModel, MadeLayers, remember_layers
 from roformer_keras.models import lora
 from roformer_keras.models.loop_arguments import checks_arguments
 from roformer_keras.models.preset_files import (
-    config_on_backbone,
-    loaded_model,
-    matched_weights,
-    read_weights,
-    restored_model,
+    Presets,
+    check_options,
     take_backbone,
-    write_preset,
+    take_tokenizer,
 )
 from roformer_keras.models.text_data import TextData, TextReader
 from roformer_keras.models.training_loop import ForModel, choose_blocks, with_order
-from roformer_keras.models.weight_paths import is_stored, stored_name
+from roformer_keras.models.weight_paths import is_stored
 from roformer_keras.text.matching import check_ids, check_vocabulary
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
@@ -142,26 +138,35 @@ class PresetModel(FastModel):
         check_vocabulary(self, self.tokenizer)
         return self.tokenizer
 
-    def _set_tokenizer(self, vocabulary, fields, keep_tokens=None):
+    def set_vocabulary(
+        self,
+        vocabulary: Sequence[str],
+        fields: Mapping[str, Any],
+        keep_tokens: Sequence[int] | None = None,
+    ) -> None:
+        """Makes the tokenizer of a vocabulary, if its tokens make one.
+
+        Args:
+            vocabulary: the tokens, in the order of their ids.
+            fields: `level` and `lower_case` of `RoFormerTokenizer`.
+            keep_tokens: ids of the tokens that the model keeps; all if not given.
+        """
         # A vocabulary without a level is enough for users who work with ids.
         try:
             tokenizer = RoFormerTokenizer(
                 vocabulary, fields.get("level"), fields.get("lower_case", True)
             )
-            smaller = (
+            self.tokenizer = (
                 tokenizer if keep_tokens is None else tokenizer.subset(keep_tokens)
             )
-            self.tokenizer = smaller
         except VocabularyError as error:
             # Its traceback would keep the checkpoint in memory.
             self._tokenizer_error = error.with_traceback(None)
 
-    def _tokenizer_config(self) -> dict[str, Any]:
-        """The fields of a configuration that hold the tokenizer."""
-        if self.tokenizer is None:
-            return {}
-        tokens = list(self.tokenizer.vocabulary)
-        return {"vocabulary": tokens, "tokenizer": self.tokenizer.to_dict()}
+    @property
+    def presets(self) -> Presets:
+        """Reads and writes the weights and the configuration of this model."""
+        return Presets(self)
 
     @classmethod
     def from_roformer_config(
@@ -229,11 +234,12 @@ class PresetModel(FastModel):
             >>> model.config.num_layers, model.config.hidden_dim
             (2, 192)
         """
-        return loaded_model(
+        return Presets.load(
             cls,
             source,
             config=config,
-            tokens=(keep_tokens, compound_tokens),
+            keep_tokens=keep_tokens,
+            compound_tokens=compound_tokens,
             initialize_heads=initialize_heads,
             ignore=ignore,
             dtype=dtype,
@@ -271,11 +277,7 @@ class PresetModel(FastModel):
             >>> model = roformer_keras.load_model("roformer-char", num_layers=2)
             >>> model.load_preset("roformer-char")  # the first two layers again
         """
-        read_weights(self, source, initialize_heads, ignore)
-
-    def _matched(self, checkpoint, initialize_heads, ignore):
-        """Pairs of a variable and its row of the weight table."""
-        return matched_weights(self, checkpoint, initialize_heads, ignore)
+        self.presets.read(source, initialize_heads, ignore)
 
     def save_to_preset(
         self,
@@ -302,7 +304,7 @@ class PresetModel(FastModel):
             >>> model = roformer_keras.RoFormerBackbone.from_preset("encoder-preset")
         """
         check_path("folder", folder)
-        write_preset(self, folder, tokenizer, overwrite)
+        self.presets.write(folder, tokenizer, overwrite)
 
     def check_saved_options(self, saved: Mapping, label: str) -> None:
         """Raises ConfigurationError if a head was saved with other arguments."""
@@ -310,11 +312,6 @@ class PresetModel(FastModel):
     def preset_options(self) -> dict:
         """Arguments of the constructor besides backbone and tokenizer; plain types."""
         return {}
-
-    def _weight_rows(self):
-        """Rows of the weight table, one for each weight that a preset stores."""
-        heads = model_heads(stored_name(type(self)), self.config)
-        return weight_table(self.config, heads)
 
     # === Training ===
 
@@ -579,9 +576,25 @@ class PresetModel(FastModel):
         return self.backbone.config
 
     def get_config(self) -> dict[str, Any]:
-        return config_on_backbone(self)
+        return self.presets.configuration()
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         options = dict(config)
-        return restored_model(cls, options, take_backbone(cls, options))
+        return cls._restored(options, take_backbone(cls, options))
+
+    @classmethod
+    def _restored(cls, options: dict[str, Any], *arguments: Any) -> Self:
+        """The model of a configuration, frozen if it was."""
+        trainable = options.pop("trainable", True)
+        tokenizer = take_tokenizer(options, cls.__name__)
+        saved = {name: options[name] for name in options.keys() - {"name", "dtype"}}
+        check_options(cls, saved, "the configuration of the model")
+        model = cls(*arguments, **options)
+        remember_layers(model)
+        if tokenizer:
+            model.set_vocabulary(*tokenizer)
+        if model.backbone.tokenizer is None:
+            model.backbone.tokenizer = model.tokenizer
+        lora.set_trainable_state(model, trainable)
+        return model

@@ -4,9 +4,9 @@ import contextlib
 import dataclasses
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 
@@ -26,11 +26,13 @@ from roformer_keras.conversion.weights import (
     OUTPUT_BIAS,
     OUTPUT_EMBEDDINGS,
     WORD_EMBEDDINGS,
+    Weight,
     model_heads,
     weight_table,
 )
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.inference.fast_model import (
+    FastModel,
     refuse_changed,
     refuse_quantized,
     remember_layers,
@@ -67,6 +69,7 @@ _COMPILED_MODULES = (
 _NOT_IN_SHAPES = ("num_heads", "activation")
 # Those that a source states only where it differs from the default.
 _STATED = ("attention", "attention_type", "rotary", "rotary_base", "performer_seed")
+_Model = TypeVar("_Model", bound=FastModel)
 # Rows of these are kept and added by `keep_tokens` and `compound_tokens`.
 _BY_TOKEN = (WORD_EMBEDDINGS, OUTPUT_EMBEDDINGS, OUTPUT_BIAS)
 
@@ -80,160 +83,234 @@ def opened_checkpoint(
     return open_checkpoint(resolve(source), config)
 
 
-def loaded_model(
-    cls: Any,
-    source: str | os.PathLike | Checkpoint,
-    *,
-    config: ConfigSource | None,
-    tokens: tuple,
-    initialize_heads: bool,
-    ignore: Sequence[str],
-    dtype: Any,
-    gradient_checkpointing: bool,
-    name: str | None,
-    changes: dict[str, Any],
-) -> Any:
-    """`PresetModel.from_preset`; `tokens` are those to keep and to compound."""
-    names = changes.keys() & set(argument_names(cls))
-    options = {
-        name: changes.pop(name) for name in names & {"output_activation", "max_length"}
-    }
-    stored_class = stored_name(cls)
-    with opened_checkpoint(source, config) as checkpoint:
-        if checkpoint.model == stored_class:
-            check_options(cls, checkpoint.model_options, checkpoint.label)
-            options = {**checkpoint.model_options, **options}
-            dtype = saved_dtype(checkpoint) if dtype is None else dtype
-        if name is not None:
-            options["name"] = name
-        if isinstance(config, RoFormerConfig):
-            stored = checkpoint.config.replace(**changes)
-        else:
-            stored = checkpoint.config_for(stored_class, **changes)
-        checkpoint = with_own_output(checkpoint, stored)
-        heads = model_heads(stored_class, stored)
-        if "num_layers" in changes:
-            ignore = _with_dropped_layers(ignore, checkpoint, stored)
-        rows = weights_to_read(checkpoint, stored, heads, ignore, initialize_heads)
-        kept_tokens = KeptTokens(stored.vocabulary_size, *tokens)
-        model_config = stored.replace(vocabulary_size=kept_tokens.count)
-        complete = len(rows) == len(weight_table(stored, heads))
-        with weights_to_be_loaded() if complete else contextlib.nullcontext():
-            model = cls.from_roformer_config(model_config, dtype, **options)
-        remember_layers(model)
-        _assign(model, checkpoint, rows, kept_tokens)
-        is_whole = tokens[0] is None and not kept_tokens.compounds
-        if gradient_checkpointing:
-            backbone_of(model).gradient_checkpointing = True
-        if checkpoint.vocabulary is not None and not kept_tokens.compounds:
-            model._set_tokenizer(
-                checkpoint.vocabulary, checkpoint.tokenizer, kept_tokens.keep_tokens
+class Presets:
+    """The weights, the tokenizer and the configuration of a model in files.
+
+    Args:
+        model: a `PresetModel`.
+    """
+
+    def __init__(self, model: FastModel):
+        self.model = model
+
+    @staticmethod
+    def load(
+        kind: type[_Model],
+        source: str | os.PathLike | Checkpoint,
+        *,
+        config: ConfigSource | None,
+        keep_tokens: Sequence[int] | None,
+        compound_tokens: Sequence | None,
+        initialize_heads: bool,
+        ignore: Sequence[str],
+        dtype: Any,
+        gradient_checkpointing: bool,
+        name: str | None,
+        changes: dict[str, Any],
+    ) -> _Model:
+        """A new model of this class; arguments as in `PresetModel.from_preset`."""
+        names = changes.keys() & set(argument_names(kind))
+        options = {
+            name: changes.pop(name)
+            for name in names & {"output_activation", "max_length"}
+        }
+        stored_class = stored_name(kind)
+        with opened_checkpoint(source, config) as checkpoint:
+            if checkpoint.model == stored_class:
+                check_options(kind, checkpoint.model_options, checkpoint.label)
+                options = {**checkpoint.model_options, **options}
+                dtype = saved_dtype(checkpoint) if dtype is None else dtype
+            if name is not None:
+                options["name"] = name
+            if isinstance(config, RoFormerConfig):
+                stored = checkpoint.config.replace(**changes)
+            else:
+                stored = checkpoint.config_for(stored_class, **changes)
+            checkpoint = with_own_output(checkpoint, stored)
+            heads = model_heads(stored_class, stored)
+            if "num_layers" in changes:
+                ignore = _with_dropped_layers(ignore, checkpoint, stored)
+            rows = weights_to_read(checkpoint, stored, heads, ignore, initialize_heads)
+            tokens = KeptTokens(stored.vocabulary_size, keep_tokens, compound_tokens)
+            model_config = stored.replace(vocabulary_size=tokens.count)
+            complete = len(rows) == len(weight_table(stored, heads))
+            with weights_to_be_loaded() if complete else contextlib.nullcontext():
+                model = kind.from_roformer_config(model_config, dtype, **options)
+            remember_layers(model)
+            variables = weights_by_path(model)
+            for row in rows:
+                value = checkpoint.weight(row.name)
+                if row.name in _BY_TOKEN:
+                    value = tokens.rows_of(value)
+                variables[row.path].assign(value.T if row.transposed else value)
+            if gradient_checkpointing:
+                backbone_of(model).gradient_checkpointing = True
+            if checkpoint.vocabulary is not None and not tokens.compounds:
+                model.set_vocabulary(
+                    checkpoint.vocabulary, checkpoint.tokenizer, tokens.keep_tokens
+                )
+            if keep_tokens is None and not tokens.compounds:
+                model.presets.restore_training(checkpoint, name)
+        return model
+
+    def read(
+        self,
+        source: str | os.PathLike | Checkpoint,
+        initialize_heads: bool,
+        ignore: Sequence[str],
+    ) -> None:
+        """Reads weights into the model; arguments as in `PresetModel.load_preset`."""
+        refuse_quantized(self.model)
+        with opened_checkpoint(source) as checkpoint:
+            checkpoint = with_own_output(checkpoint, self.model.config)
+            pairs = self.matched(checkpoint, initialize_heads, ignore)
+            # A tensor that is corrupt changes nothing.
+            values = [checkpoint.weight(row.name) for _, row in pairs]
+        for (variable, row), value in zip(pairs, values, strict=True):
+            variable.assign(value.T if row.transposed else value)
+
+    def matched(
+        self, checkpoint: Checkpoint, initialize_heads: bool, ignore: Sequence[str]
+    ) -> list[tuple[keras.Variable, Weight]]:
+        """Pairs of a variable and its row of the weight table."""
+        stored_class = stored_name(type(self.model))
+        config, stored = self.model.config, checkpoint.config_for(stored_class)
+        heads = model_heads(stored_class, config)
+        ignore = _with_dropped_layers(ignore, checkpoint, config)
+        rows = weights_to_read(checkpoint, config, heads, ignore, initialize_heads)
+        own_fields = config.to_dict()
+        for field in dataclasses.fields(stored):
+            value = getattr(stored, field.name)
+            is_compared = field.name in _NOT_IN_SHAPES or (
+                field.name in _STATED and value != field.default
             )
-        if is_whole:
-            restore_training(model, checkpoint, name)
-    return model
-
-
-def read_weights(
-    model: Any,
-    source: str | os.PathLike | Checkpoint,
-    initialize_heads: bool,
-    ignore: Sequence[str],
-) -> None:
-    """`PresetModel.load_preset`."""
-    refuse_quantized(model)
-    with opened_checkpoint(source) as checkpoint:
-        checkpoint = with_own_output(checkpoint, model.config)
-        pairs = model._matched(checkpoint, initialize_heads, ignore)
-        # A tensor that is corrupt changes nothing.
-        values = [checkpoint.weight(row.name) for _, row in pairs]
-    for (variable, row), value in zip(pairs, values, strict=True):
-        variable.assign(value.T if row.transposed else value)
-
-
-def matched_weights(
-    model: Any, checkpoint: Checkpoint, initialize_heads: bool, ignore: Sequence[str]
-) -> list:
-    """Pairs of a variable and its row of the weight table."""
-    stored_class = stored_name(type(model))
-    config, stored = model.config, checkpoint.config_for(stored_class)
-    heads = model_heads(stored_class, config)
-    ignore = _with_dropped_layers(ignore, checkpoint, config)
-    rows = weights_to_read(checkpoint, config, heads, ignore, initialize_heads)
-    own_fields = config.to_dict()
-    for field in dataclasses.fields(stored):
-        value = getattr(stored, field.name)
-        is_compared = field.name in _NOT_IN_SHAPES or (
-            field.name in _STATED and value != field.default
-        )
-        if is_compared and own_fields[field.name] != value:
-            raise ConfigurationError(
+            refuse(
+                is_compared and own_fields[field.name] != value,
                 f"{checkpoint.label} has {field.name}={value!r}, and this model "
-                f"{field.name}={own_fields[field.name]!r}: build one by from_preset"
+                f"{field.name}={own_fields[field.name]!r}: build one by from_preset",
             )
-    variables = weights_by_path(model)
-    return [(variables[row.path], row) for row in rows]
+        variables = weights_by_path(self.model)
+        return [(variables[row.path], row) for row in rows]
 
+    def rows(self) -> tuple[Weight, ...]:
+        """Rows of the weight table, one for each weight that a preset stores."""
+        config = self.model.config
+        return weight_table(config, model_heads(stored_name(type(self.model)), config))
 
-def write_preset(
-    model: Any,
-    folder: str | os.PathLike,
-    tokenizer: RoFormerTokenizer | None,
-    overwrite: bool,
-) -> None:
-    """`PresetModel.save_to_preset`."""
-    refuse_quantized(model)
-    refuse_changed(model)
-    for part in (model, getattr(model, "backbone", model)):
-        refuse(
-            not is_stored(type(part)),
-            "a preset holds classes of this package, and a class of yours may "
-            f"compute something else, got {type(part).__name__}",
-            hint="write the model by model.save('name.keras'), and read it by "
-            "keras.models.load_model with the class in custom_objects",
+    def write(
+        self,
+        folder: str | os.PathLike,
+        tokenizer: RoFormerTokenizer | None,
+        overwrite: bool,
+    ) -> None:
+        """Writes a folder; arguments as in `PresetModel.save_to_preset`."""
+        model = self.model
+        refuse_quantized(model)
+        refuse_changed(model)
+        for part in (model, backbone_of(model)):
+            refuse(
+                not is_stored(type(part)),
+                "a preset holds classes of this package, and a class of yours may "
+                f"compute something else, got {type(part).__name__}",
+                hint="write the model by model.save('name.keras'), and read it by "
+                "keras.models.load_model with the class in custom_objects",
+            )
+        # A folder in which only a tokenizer was saved waits for its model.
+        waits = not (Path(folder) / "config.json").exists()
+        saved = (Path(folder) / "tokenizer.json").is_file()
+        vocabulary, fields = None, {}
+        if tokenizer is None and not (saved and waits):
+            tokenizer = model.tokenizer
+        if tokenizer is not None:
+            check_instance("tokenizer", tokenizer, RoFormerTokenizer)
+            vocabulary, fields = tuple(tokenizer.vocabulary), tokenizer.to_dict()
+        elif saved:
+            vocabulary, fields = read_tokenizer(folder)
+        if vocabulary and len(vocabulary) != model.config.vocabulary_size:
+            raise ConfigurationError(
+                f"the tokenizer has {len(vocabulary)} tokens but the model "
+                f"{model.config.vocabulary_size}"
+            )
+        rows = self.rows()
+        others = weights_by_path(model).keys() - {row.path for row in rows}
+        unmapped = sorted(path for path in others if "seed_generator" not in path)
+        if unmapped:
+            raise ConfigurationError(
+                f"a preset has no place for {unmapped[0]} and {len(unmapped) - 1} more "
+                "weights: merge LoRA weights into their kernels by model.merge_lora(), "
+                "save other layers with model.save(path)"
+            )
+        checkpoint = self.checkpoint(rows, vocabulary=vocabulary, tokenizer=fields)
+        save(checkpoint, folder, "preset", overwrite=overwrite or waits)
+
+    def checkpoint(self, rows: Iterable[Weight], **fields: Any) -> Checkpoint:
+        """The weights of some rows of the weight table, as a file would hold them."""
+        variables = weights_by_path(self.model)
+        return Checkpoint(
+            label=self.model.name,
+            format="model",
+            config=self.model.config,
+            tensors={row.name: _tensor(row, variables[row.path]) for row in rows},
+            model=stored_name(type(self.model)),
+            model_options=self.model.preset_options(),
+            **fields,
         )
-    # A folder in which only a tokenizer was saved waits for its model.
-    waits = not (Path(folder) / "config.json").exists()
-    saved = (Path(folder) / "tokenizer.json").is_file()
-    vocabulary, fields = None, {}
-    if tokenizer is None and not (saved and waits):
-        tokenizer = model.tokenizer
-    if tokenizer is not None:
-        check_instance("tokenizer", tokenizer, RoFormerTokenizer)
-        vocabulary, fields = tuple(tokenizer.vocabulary), tokenizer.to_dict()
-    elif saved:
-        vocabulary, fields = read_tokenizer(folder)
-    if vocabulary and len(vocabulary) != model.config.vocabulary_size:
-        raise ConfigurationError(
-            f"the tokenizer has {len(vocabulary)} tokens but the model "
-            f"{model.config.vocabulary_size}"
-        )
-    overwrite = overwrite or waits
-    rows = model._weight_rows()
-    others = weights_by_path(model).keys() - {row.path for row in rows}
-    unmapped = sorted(path for path in others if "seed_generator" not in path)
-    if unmapped:
-        raise ConfigurationError(
-            f"a preset has no place for {unmapped[0]} and {len(unmapped) - 1} more "
-            "weights: merge LoRA weights into their kernels by model.merge_lora(), "
-            "save other layers with model.save(path)"
-        )
-    checkpoint = checkpoint_of(model, rows, vocabulary=vocabulary, tokenizer=fields)
-    save(checkpoint, folder, "preset", overwrite=overwrite)
 
+    # === Files of Keras ===
 
-def checkpoint_of(model: Any, rows: Any, **fields: Any) -> Checkpoint:
-    """The weights of some rows of the weight table, as a file would hold them."""
-    variables = weights_by_path(model)
-    return Checkpoint(
-        label=model.name,
-        format="model",
-        config=model.config,
-        tensors={row.name: _tensor(row, variables[row.path]) for row in rows},
-        model=type(model).__name__,
-        model_options=model.preset_options(),
-        **fields,
-    )
+    def restore_training(self, checkpoint: Checkpoint, name: str | None) -> None:
+        """Restores what a `.keras` file stores besides the weights of its model.
+
+        It stores names, which weights are trained, and the optimizer with the other
+        settings of `compile`. A model with other weights stays a new one.
+        """
+        model = self.model
+        file = checkpoint.keras_file
+        if file is None or checkpoint.model != stored_name(type(model)):
+            return
+        saved, built = (
+            (weight_table(config), model_heads("RoFormerBackbone", config))
+            for config in (checkpoint.config, model.config)
+        )
+        if saved != built:
+            return
+        with hdf5_errors(checkpoint.label):
+            parts = {
+                backbone_of(model): file.backbone,
+                model: file.serialized["config"],
+            }
+            for part, fields in parts.items():
+                part.name = str(fields.get("name", part.name))
+                set_trainable_state(part, fields.get("trainable", True))
+            model.name = name or model.name
+            _compile(model, file.serialized.get("compile_config"), checkpoint.label)
+            quirks.load_state(model, file.weights)
+
+    def tokenizer_fields(self) -> dict[str, Any]:
+        """The fields of a configuration that hold the tokenizer."""
+        tokenizer = self.model.tokenizer
+        if tokenizer is None:
+            return {}
+        tokens = list(tokenizer.vocabulary)
+        return {"vocabulary": tokens, "tokenizer": tokenizer.to_dict()}
+
+    def configuration(self) -> dict[str, Any]:
+        """`get_config` of a model on a backbone."""
+        model = self.model
+        refuse_quantized(model)
+        refuse_changed(model)
+        backbone = keras.saving.serialize_keras_object(model.backbone)
+        if model.tokenizer is not None:
+            for name in ("vocabulary", "tokenizer"):
+                # Those of this model, below.
+                backbone["config"].pop(name, None)
+        return {
+            "name": model.name,
+            "trainable": trainable_state(model),
+            "backbone": backbone,
+            **model.preset_options(),
+            **self.tokenizer_fields(),
+        }
 
 
 def take_tokenizer(config: dict, label: str) -> tuple[Sequence[str], dict] | None:
@@ -271,21 +348,6 @@ def _tensor(row, variable) -> Tensor:
     return Tensor(row.checkpoint_shape, str(variable.dtype), read)
 
 
-def _assign(
-    model: Any, checkpoint: Checkpoint, rows: Sequence, kept: KeptTokens
-) -> None:
-    """Gives a new model the values of rows of the weight table."""
-    variables = weights_by_path(model)
-    for row in rows:
-        value = checkpoint.weight(row.name)
-        if row.name in _BY_TOKEN:
-            value = kept.rows_of(value)
-        variables[row.path].assign(value.T if row.transposed else value)
-
-
-# === Configurations that Keras saves ===
-
-
 def saved_dtype(checkpoint: Checkpoint) -> Any:
     """The name of the dtype policy that a `.keras` file stores, or None."""
     if checkpoint.keras_file is None:
@@ -293,31 +355,6 @@ def saved_dtype(checkpoint: Checkpoint) -> Any:
     policy = checkpoint.keras_file.backbone.get("dtype")
     with hdf5_errors(checkpoint.label):
         return policy["config"]["name"] if isinstance(policy, dict) else policy
-
-
-def restore_training(model: Any, checkpoint: Checkpoint, name: str | None) -> None:
-    """Restores what a `.keras` file stores besides the weights of its model.
-
-    It stores names, which weights are trained, and the optimizer with the other
-    settings of `compile`. A model with other weights stays a new one.
-    """
-    file = checkpoint.keras_file
-    if file is None or checkpoint.model != stored_name(type(model)):
-        return
-    saved, built = (
-        (weight_table(config), model_heads("RoFormerBackbone", config))
-        for config in (checkpoint.config, model.config)
-    )
-    if saved != built:
-        return
-    with hdf5_errors(checkpoint.label):
-        parts = {backbone_of(model): file.backbone, model: file.serialized["config"]}
-        for part, fields in parts.items():
-            part.name = str(fields.get("name", part.name))
-            set_trainable_state(part, fields.get("trainable", True))
-        model.name = name or model.name
-        _compile(model, file.serialized.get("compile_config"), checkpoint.label)
-        quirks.load_state(model, file.weights)
 
 
 def _compile(model, config, label):
@@ -339,41 +376,19 @@ def _compile(model, config, label):
 
 def _check_compiled(value):
     """Raises ConfigurationError if settings of `compile` name other kinds of class."""
-    if isinstance(value, list):
-        for item in value:
+    if isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
             _check_compiled(item)
-    if not isinstance(value, dict):
-        return
-    if "class_name" in value:
+    if isinstance(value, dict) and "class_name" in value:
         kind = keras.saving.get_registered_object(value.get("registered_name"))
         is_known = kind is not None or value.get("module") in _COMPILED_MODULES
         if isinstance(kind, type):
             is_known = issubclass(kind, _COMPILED)
-        if not is_known:
-            raise ConfigurationError(
-                "compile takes registered optimizers, schedules, losses and metrics, "
-                f"got {value['class_name']!r:.60}"
-            )
-    for item in value.values():
-        _check_compiled(item)
-
-
-def config_on_backbone(model: Any) -> dict[str, Any]:
-    """`get_config` of a model on a backbone."""
-    refuse_quantized(model)
-    refuse_changed(model)
-    backbone = keras.saving.serialize_keras_object(model.backbone)
-    if model.tokenizer is not None:
-        for name in ("vocabulary", "tokenizer"):
-            # Those of this model, below.
-            backbone["config"].pop(name, None)
-    return {
-        "name": model.name,
-        "trainable": trainable_state(model),
-        "backbone": backbone,
-        **model.preset_options(),
-        **model._tokenizer_config(),
-    }
+        refuse(
+            not is_known,
+            "compile takes registered optimizers, schedules, losses and metrics, "
+            f"got {value['class_name']!r:.60}",
+        )
 
 
 def take_backbone(cls: type, options: dict[str, Any]) -> Any:
@@ -387,20 +402,3 @@ def take_backbone(cls: type, options: dict[str, Any]) -> Any:
         f"{backbone!r:.80}",
     )
     return backbone
-
-
-def restored_model(cls: Any, options: dict[str, Any], *arguments: Any) -> Any:
-    """The model of a configuration, frozen if it was."""
-    trainable = options.pop("trainable", True)
-    tokenizer = take_tokenizer(options, cls.__name__)
-    of_keras = ("name", "dtype")
-    saved = {name: one for name, one in options.items() if name not in of_keras}
-    check_options(cls, saved, "the configuration of the model")
-    model = cls(*arguments, **options)
-    remember_layers(model)
-    if tokenizer:
-        model._set_tokenizer(*tokenizer)
-    if model.backbone.tokenizer is None:
-        model.backbone.tokenizer = model.tokenizer
-    set_trainable_state(model, trainable)
-    return model

@@ -11,6 +11,9 @@ import keras
 
 from roformer_keras.base import quirks
 
+# Begins the names by which Keras knows the classes of this package.
+_PREFIX = "roformer_keras>"
+
 
 def weights_by_path(model: keras.Layer) -> dict[str, keras.Variable]:
     """The weights of a model, or of a layer, by path without outer name scopes."""
@@ -52,12 +55,13 @@ def _below(part, path):
 
 def is_stored(cls: type) -> bool:
     """True for a class of this package, by which presets name a model."""
-    return keras.saving.get_registered_name(cls) == f"roformer_keras>{cls.__name__}"
+    return keras.saving.get_registered_name(cls).startswith(_PREFIX)
 
 
 def stored_name(cls: type) -> str:
     """The name of the class of this package that a class is, or extends."""
-    return next(base.__name__ for base in cls.__mro__ if is_stored(base))
+    name = keras.saving.get_registered_name(next(filter(is_stored, cls.__mro__)))
+    return name.removeprefix(_PREFIX)
 
 
 def argument_names(cls: type) -> list[str]:

@@ -18,11 +18,7 @@ from roformer_keras.inference.compiled_forward import run_model
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.loop_arguments import checks_arguments
 from roformer_keras.models.preset import PresetModel
-from roformer_keras.models.preset_files import (
-    restored_model,
-    take_backbone,
-    take_tokenizer,
-)
+from roformer_keras.models.preset_files import take_backbone, take_tokenizer
 from roformer_keras.models.text_data import TextData
 from roformer_keras.models.weight_paths import argument_names
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
@@ -51,15 +47,7 @@ from roformer_keras.tasks.keras_measures import (
     named_metrics,
 )
 from roformer_keras.tasks.labels import table_labels
-from roformer_keras.tasks.saved_task import (
-    TaskSettings,
-    check_saved_options,
-    head_weights,
-    loaded_task,
-    matched_task,
-    save_head,
-    task_weight_rows,
-)
+from roformer_keras.tasks.saved_task import TaskPresets, TaskSettings, plain
 from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.text.matching import check_inputs
 from roformer_keras.text.rows import (
@@ -288,12 +276,27 @@ class TextTask(PresetModel):
                 rule.
             RoFormerError: as in `RoFormerBackbone.from_preset`.
         """
-        return loaded_task(cls, source, config, max_length, name, options)
+        return TaskPresets.load_task(cls, source, config, max_length, name, options)
 
-    _matched = matched_task
-    check_saved_options = check_saved_options
-    _weight_rows = task_weight_rows
-    save_assets = save_head
+    @property
+    def presets(self) -> TaskPresets:
+        """Reads and writes the backbone and the head of this task."""
+        return TaskPresets(self)
+
+    def check_saved_options(self, saved: Mapping, label: str) -> None:
+        """Raises ConfigurationError if a head was saved with other arguments."""
+        for name, own in self.preset_options().items():
+            # Lengths are cut as this model cuts them; a file has lists of tuples.
+            stored = saved.get(name, own)
+            if name != "max_length" and plain(own) != plain(stored):
+                raise ConfigurationError(
+                    f"{label} was saved with {name}={stored!r}, and this model has "
+                    f"{name}={own!r}: load it by from_preset"
+                )
+
+    def save_assets(self, folder: str) -> None:
+        """Writes the head into a `.keras` file, as Keras asks."""
+        self.presets.save_head(folder)
 
     def preset_options(self) -> dict[str, Any]:
         # An argument of the constructor is an attribute of the same name.
@@ -310,7 +313,7 @@ class TextTask(PresetModel):
 
     def head_variables(self) -> list[keras.Variable]:
         """Weights that are not the backbone's."""
-        return list(head_weights(self).values())
+        return list(self.presets.head_weights().values())
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -318,7 +321,7 @@ class TextTask(PresetModel):
         backbone = take_backbone(cls, options)
         vocabulary, fields = take_tokenizer(options, cls.__name__) or ((), {})
         tokenizer = RoFormerTokenizer(vocabulary, **fields)
-        return restored_model(cls, options, backbone, tokenizer)
+        return cls._restored(options, backbone, tokenizer)
 
     @property
     def files(self) -> TaskFiles:
