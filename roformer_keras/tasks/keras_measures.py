@@ -16,6 +16,18 @@ from roformer_keras.models.loop_arguments import BY_SHAPE
 
 # Keys in the configuration of a metric that compares probabilities.
 _OF_PROBABILITIES = {"from_logits", "num_thresholds", "threshold", "thresholds"}
+# Classes that take numbers of classes, or wrap a function of the user's. The wrapper of
+# losses has no public name.
+_OF_NUMBERS = (
+    keras.losses.SparseCategoricalCrossentropy,
+    keras.losses.MeanSquaredError.__base__,
+    keras.metrics.MeanMetricWrapper,
+    keras.metrics.SparseCategoricalAccuracy,
+    keras.metrics.SparseCategoricalCrossentropy,
+    keras.metrics.SparseTopKCategoricalAccuracy,
+)
+# The code of `tf.errors.ResourceExhaustedError`.
+_TENSORFLOW_OUT_OF_MEMORY = 8
 
 
 def named_metrics(metrics: Any) -> Any:
@@ -44,9 +56,8 @@ def _adapted(measure, probabilities):
     kind = type(measure)
     is_metric = isinstance(measure, keras.metrics.Metric)
     is_measure = is_metric or isinstance(measure, keras.losses.Loss)
-    # A wrapper holds a function of the user's.
-    is_kept = kind.__name__.startswith("Sparse") or kind.__name__.endswith("Wrapper")
-    if not is_measure or is_kept or not kind.__module__.startswith("keras."):
+    is_of_keras = is_measure and kind.__module__.startswith("keras.")
+    if not is_of_keras or kind in _OF_NUMBERS:
         return measure
     method = "update_state" if is_metric else "call"
     # The method of the class, so that a measure that is given twice is adapted once.
@@ -74,7 +85,7 @@ def explained(model: Any, labels: Any, outputs: Any) -> Iterator[None]:
     except (RoFormerError, MemoryError):
         raise
     except Exception as error:
-        if "Exhausted" in type(error).__name__:
+        if getattr(error, "error_code", None) == _TENSORFLOW_OUT_OF_MEMORY:
             raise
         raise ConfigurationError(
             "the loss and the metrics of compile must fit the labels of "
