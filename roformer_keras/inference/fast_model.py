@@ -213,17 +213,14 @@ class FastModel(keras.Model):
     ) -> Any:
         """Computes the outputs, outside a graph by a stored graph."""
         refuse_forked_process()
-        is_plain = not training and not kwargs and _has_no_mask(mask)
+        has_mask = any(x is not None for x in keras.tree.flatten(mask))
+        is_plain = not (training or kwargs or has_mask)
         if is_plain and not self.run_eagerly and _is_outside_graph(inputs):
             return inference_of(self).call(super().call, inputs)
         return super().call(inputs, training=training, mask=mask, **kwargs)
 
 
 GRAPH_CALLS.add(FastModel.call)
-
-
-def _has_no_mask(mask):
-    return all(entry is None for entry in keras.tree.flatten(mask))
 
 
 def _is_outside_graph(inputs):

@@ -11,7 +11,6 @@ from roformer_keras.base.errors import Hint, refuse
 from roformer_keras.base.types import TensorLike
 from roformer_keras.engines.known import check_methods
 from roformer_keras.inference.fast_model import (
-    FastModel,
     refuse_changed,
     refuse_quantized,
     remember_layers,
@@ -87,10 +86,6 @@ class RoFormerBackbone(PresetModel):
     """
 
     config: RoFormerConfig = None  # type: ignore[assignment]
-    # It has nothing to learn of texts: as in Keras.
-    fit, evaluate = FastModel.fit, FastModel.evaluate
-    train_on_batch = FastModel.train_on_batch
-    test_on_batch = FastModel.test_on_batch
 
     def __init__(
         self,

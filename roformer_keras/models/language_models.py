@@ -26,7 +26,7 @@ from roformer_keras.models.backbone import RoFormerBackbone, check_step
 from roformer_keras.models.embedding import embed
 from roformer_keras.models.fill_mask import MaskCandidate, fill_mask
 from roformer_keras.models.initializers import initializer
-from roformer_keras.models.objective_data import ObjectiveReader
+from roformer_keras.models.objective_data import ObjectiveTrainer
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.weight_paths import stored_name
 from roformer_keras.optimizers import make_optimizer
@@ -60,7 +60,7 @@ class LanguageModel(PresetModel):
         @property
         def objective_name(self) -> str: ...
 
-    reader_class = ObjectiveReader
+    trainer_class = ObjectiveTrainer
     row_options = ("max_length", "options")
 
     def __init__(

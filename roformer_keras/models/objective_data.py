@@ -12,10 +12,11 @@ import keras
 from roformer_keras.base.checks import check_instance, check_integer, check_names
 from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.data.batches import NumberedBatches
-from roformer_keras.data.datasets import check_container, labelled_texts, texts_of
+from roformer_keras.data.datasets import labelled_texts, texts_of
 from roformer_keras.data.loader import batch_maker, items_of
-from roformer_keras.models.text_data import TextReader
-from roformer_keras.objectives import OBJECTIVES
+from roformer_keras.inference.fast_model import FastModel
+from roformer_keras.models.text_data import TextTrainer
+from roformer_keras.objectives import OBJECTIVES, Objective
 from roformer_keras.tables.texts import as_texts
 from roformer_keras.text.examples import EpochItems, ItemList
 from roformer_keras.text.rows import draw_validation
@@ -25,14 +26,9 @@ from roformer_keras.text.rows import draw_validation
 class ObjectiveData:
     """Items of an objective; `fit` calls it as it calls `TextData`."""
 
-    model: Any
-    objective: Any
+    model: FastModel
+    objective: Objective
     items: Any
-
-    @classmethod
-    def of(cls, model: Any, objective: Any, x: Any, y: Any = None) -> Self:
-        """The items that texts make; `x` and `y` as in `fit`."""
-        return cls(model, objective, _items(objective, x, y))
 
     @property
     def max_length(self) -> int:
@@ -40,16 +36,16 @@ class ObjectiveData:
         return self.objective.rows.length
 
     @functools.cached_property
-    def trainer(self) -> keras.Model:
+    def learner(self) -> keras.Model:
         """The model that trains the layers of the language model."""
-        trainer = self.objective.training_model(self.model)
-        trainer.compile(
+        learner = self.objective.training_model(self.model)
+        learner.compile(
             self.model.optimizer,
             **self.objective.compile_options(),
             jit_compile=self.model.jit_compile,
             run_eagerly=self.model.run_eagerly,
         )
-        return trainer
+        return learner
 
     def split(self, share: float, seed: int) -> tuple[Self, Self]:
         """Two parts; the second has that share of the items, drawn by the seed."""
@@ -89,12 +85,12 @@ class ObjectiveData:
         return NumberedBatches(make, count, epoch or 0, advances=epoch is not None)
 
 
-class ObjectiveReader(TextReader):
-    """Reads texts that a language model learns by its objective."""
+class ObjectiveTrainer(TextTrainer):
+    """Trains and evaluates a language model on texts, by its objective, or on ids."""
 
-    def ready(self, data: Any, is_training: bool = False) -> Any:
-        _refuse_iterator(data)
-        return data
+    def prepared(self, x: Any, is_training: bool = False) -> Any:
+        _refuse_iterator(x)
+        return x
 
     def _data(self, x, y, sample_weight, class_weight):
         refuse(
@@ -111,17 +107,14 @@ class ObjectiveReader(TextReader):
         names = inspect.signature(kind).parameters.keys() - {"tokenizer", "length"}
         check_names(kind.__name__, "option", options, sorted(names))
         objective = kind(self.model.text_tokenizer(), max_length, **options)
-        if not self.model.compiled:
-            self.model.compile()
-        return ObjectiveData.of(self.model, objective, x, y)
+        return ObjectiveData(self.model, objective, _items(objective, x, y))
 
     def _parts(self, data):
         return data if isinstance(data, tuple) else (data,)
 
 
-def _items(objective, x, y=None):
+def _items(objective, x, y):
     """The items of an objective that texts make."""
-    check_container(x, y)
     fields = (objective.fields or 1,)
     if hasattr(x, "as_numpy_iterator") or isinstance(x, keras.utils.PyDataset):
         x, y = _texts_of_dataset(x, fields)
@@ -131,10 +124,7 @@ def _items(objective, x, y=None):
         x = tuple(list(one) if isinstance(one, tuple) else one for one in (x, y))
     records = as_texts(x, fields)
     items = ItemList(item for record in records for item in encode(record))
-    refuse(
-        not items,
-        "texts must have tokens, got none",
-    )
+    refuse(not items, "texts must have tokens, got none")
     return items
 
 

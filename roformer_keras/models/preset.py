@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Self
 
 import keras
@@ -15,8 +15,6 @@ from roformer_keras.base.other_names import explain_withdrawn
 from roformer_keras.base.processes import refuse_forked_process
 from roformer_keras.base.types import Texts
 from roformer_keras.conversion.checkpoint import Checkpoint
-from roformer_keras.data.batches import MappedDataset, TextBatches
-from roformer_keras.data.datasets import check_container, is_ready
 from roformer_keras.inference.fast_model import FastModel, MadeLayers, remember_layers
 from roformer_keras.models import lora
 from roformer_keras.models.loop_arguments import checks_arguments
@@ -26,8 +24,8 @@ from roformer_keras.models.preset_files import (
     take_backbone,
     take_tokenizer,
 )
-from roformer_keras.models.text_data import TextData, TextReader
-from roformer_keras.models.training_loop import ForModel, choose_blocks, with_order
+from roformer_keras.models.text_data import TextData
+from roformer_keras.models.training_loop import Trainer
 from roformer_keras.models.weight_paths import is_stored
 from roformer_keras.text.matching import check_ids, check_vocabulary
 from roformer_keras.text.tokenizer import RoFormerTokenizer
@@ -39,7 +37,7 @@ class PresetModel(FastModel):
     Subclasses have a `config`. Those that checkpoints hold are built from one by
     `from_roformer_config`, tasks on a backbone. Those that learn from labels define
     `labelled(x, y, sample_weight, class_weight)`, which returns `TextData`; language
-    models have a `reader_class` of their own. Both define `default_optimizer()`,
+    models have another `trainer_class`. Both define `default_optimizer()`,
     `default_loss()` and `default_metrics()`. All but the encoder stand on a `backbone`,
     with its configuration and dtype policy.
 
@@ -55,7 +53,7 @@ class PresetModel(FastModel):
     backbone: "PresetModel"
     default_batch_size = 32
     labelled: Callable[..., TextData]
-    reader_class: type[TextReader] = TextReader
+    trainer_class: type[Trainer] = Trainer
     # Keyword arguments of `fit` and `evaluate` that `labelled` takes.
     row_options: tuple[str, ...] = ()
     # Columns of the texts that `fit` has read.
@@ -422,57 +420,20 @@ class PresetModel(FastModel):
             ConfigurationError: texts, labels or an option break a rule; names the row.
             VocabularyError: the model has no tokenizer.
         """
-        reader = self._reader(kwargs, class_weight, self.row_copies)
-        self.trained_columns = ()
-        batch_size = self.default_batch_size if batch_size is None else batch_size
-        held_out_size = validation_batch_size or batch_size
-        check_container(x, y, sample_weight, validation_split)
-        if validation_data is not None:
-            validation_data = reader.held_out(validation_data, held_out_size)
-        x = reader.ready(x, is_training=True)
-        if isinstance(x, Iterator) or is_ready(x):
-            # In batches of this package each row is next to its copy.
-            if not isinstance(x, TextBatches | MappedDataset | Iterator):
-                reader.refuse_copies()
-            is_weighted = isinstance(x, MappedDataset | Iterator)
-            return super().fit(
-                x,
-                y,
-                batch_size,
-                validation_data=validation_data,
-                validation_split=validation_split,
-                validation_batch_size=validation_batch_size,
-                shuffle=shuffle and y is not None,  # A dataset has its own order.
-                class_weight=None if is_weighted else reader.weights_by_number(),
-                sample_weight=sample_weight,
-                callbacks=callbacks,
-                initial_epoch=initial_epoch,
-                **kwargs,
-            )
-        data = reader.read(x, y, sample_weight, is_training=True)
-        if validation_data is None and validation_split:
-            data, held_out = data.split(validation_split, seed)
-            validation_data = held_out.batches(held_out_size)
-        batches = data.batches(
-            batch_size,
-            copies=self.row_copies,
+        return self.trainer_class(self, kwargs, class_weight).fit(
+            x,
+            y,
+            sample_weight,
+            batch_size or self.default_batch_size,
+            validation_data=validation_data,
+            validation_split=validation_split,
+            validation_batch_size=validation_batch_size,
             shuffle=shuffle,
             seed=seed,
-            epoch=initial_epoch,
-        )
-        choose_blocks(self, batch_size * self.row_copies, data.max_length)
-        callbacks = with_order(callbacks, batches)
-        if data.trainer is not None:
-            callbacks = [ForModel(callbacks, self, data.trainer)]
-        self.history = self._loop("fit", data)(
-            batches,
-            shuffle=False,  # They shuffle by themselves, by a seed.
-            validation_data=validation_data,
-            initial_epoch=initial_epoch,
             callbacks=callbacks,
+            initial_epoch=initial_epoch,
             **kwargs,
         )
-        return self.history
 
     @checks_arguments
     def evaluate(
@@ -491,15 +452,9 @@ class PresetModel(FastModel):
             x, y, batch_size, sample_weight: as in `fit`.
             kwargs: as in `keras.Model.evaluate`, with those of `fit` for rows.
         """
-        reader = self._reader(kwargs)
-        batch_size = self.default_batch_size if batch_size is None else batch_size
-        check_container(x, y, sample_weight)
-        x = reader.ready(x)
-        if isinstance(x, Iterator) or is_ready(x):
-            kwargs["sample_weight"] = sample_weight
-            return super().evaluate(x, y, batch_size, **kwargs)
-        data = reader.read(x, y, sample_weight)
-        return self._loop("evaluate", data)(data.batches(batch_size), **kwargs)
+        return self.trainer_class(self, kwargs).evaluate(
+            x, y, sample_weight, batch_size or self.default_batch_size, **kwargs
+        )
 
     @checks_arguments
     def train_on_batch(
@@ -518,15 +473,9 @@ class PresetModel(FastModel):
             class_weight: dict of label to weight.
             kwargs: as in `keras.Model.train_on_batch`, with those of `fit` for rows.
         """
-        reader = self._reader(kwargs, class_weight)
-        if isinstance(x, dict):
-            class_weight = reader.weights_by_number()
-            return super().train_on_batch(x, y, sample_weight, class_weight, **kwargs)
-        data = reader.read(x, y, sample_weight, is_training=True)
-        batch = data.batch(copies=self.row_copies)
-        rows = len(next(iter(batch[0].values())))
-        choose_blocks(self, rows, data.max_length)
-        return self._loop("train_on_batch", data)(*batch, **kwargs)
+        return self.trainer_class(self, kwargs, class_weight).train_on_batch(
+            x, y, sample_weight, **kwargs
+        )
 
     @checks_arguments
     def test_on_batch(
@@ -539,17 +488,9 @@ class PresetModel(FastModel):
             sample_weight: float `(rows,)`.
             kwargs: as in `keras.Model.test_on_batch`, with those of `fit` for rows.
         """
-        reader = self._reader(kwargs)
-        if isinstance(x, dict):
-            return super().test_on_batch(x, y, sample_weight, **kwargs)
-        data = reader.read(x, y, sample_weight)
-        return self._loop("test_on_batch", data)(*data.batch(), **kwargs)
-
-    def _reader(self, options, class_weight=None, copies=1):
-        """The reader of a method's data; the model is compiled where it is not."""
-        if not self.compiled:
-            self.compile()
-        return self.reader_class(self, options, class_weight, copies)
+        return self.trainer_class(self, kwargs).test_on_batch(
+            x, y, sample_weight, **kwargs
+        )
 
     def class_weights(self, class_weight: Mapping) -> np.ndarray:
         """The weight of each class, 1 if none is given: float32 `(num_classes,)`.
@@ -564,10 +505,6 @@ class PresetModel(FastModel):
             f"{type(self).__name__} has no classes of rows: give sample_weight instead "
             "of class_weight"
         )
-
-    def _loop(self, name, data):
-        """Keras's method of that name, of the model that trains on the data."""
-        return getattr(super() if data.trainer is None else data.trainer, name)
 
     # === On a backbone ===
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,6 +12,8 @@ from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.data.adapters import refuse_strategy
 from roformer_keras.data.batches import MappedDataset, NumberedBatches, TextBatches
 from roformer_keras.data.datasets import check_container, is_ready, labelled_texts
+from roformer_keras.inference.fast_model import FastModel
+from roformer_keras.models.training_loop import Trainer
 from roformer_keras.tables.memory import is_table
 from roformer_keras.tables.texts import refuse_loader
 from roformer_keras.text.rows import draw_validation
@@ -21,23 +23,22 @@ from roformer_keras.text.rows import draw_validation
 class TextData:
     """Tokenized rows and a way to batch them; `split` returns subsets."""
 
-    # The model whose texts these are trains on them itself.
-    trainer: ClassVar[None] = None
-
+    # The model whose loops run on the batches.
+    learner: keras.Model
     lengths: np.ndarray
     owners: np.ndarray
     make_batch: Callable
+    # Rows of this part of the data.
+    numbers: np.ndarray
     weights: np.ndarray | None = None
     class_weights: np.ndarray | None = None
     batch_weights: Callable | None = None
-    numbers: np.ndarray | None = None
     columns: tuple = ()
 
     @property
     def max_length(self) -> int:
         """Tokens of the longest row."""
-        lengths = self.lengths if self.numbers is None else self.lengths[self.numbers]
-        return int(np.max(lengths, initial=0))
+        return int(np.max(self.lengths[self.numbers], initial=0))
 
     def split(self, share: float, seed: int) -> tuple["TextData", "TextData"]:
         """Two parts; the second has that share of the texts, drawn by the seed."""
@@ -58,9 +59,7 @@ class TextData:
             numbers: int `(rows,)`. Rows of the batch; all if not given.
             copies: int. How often each row comes, one copy after the other.
         """
-        if numbers is None:
-            numbers = np.arange(len(self.lengths))
-        numbers = np.repeat(numbers, copies)
+        numbers = np.repeat(self.numbers if numbers is None else numbers, copies)
         inputs, targets, *_ = batch = self.make_batch(numbers)
         parts = [w for w in (self.weights, self.class_weights) if w is not None]
         if not parts:
@@ -79,30 +78,29 @@ class TextData:
             options: of `TextBatches`.
         """
         check_integer("batch_size", batch_size, minimum=1)
-        numbers = self.numbers
-        if numbers is None:
-            numbers = np.arange(len(self.lengths))
-
-        def make(places):
-            return self.batch(numbers[places], copies)
-
-        return TextBatches(self.lengths[numbers], make, batch_size, **options)
+        return TextBatches(
+            self.lengths[self.numbers],
+            lambda places: self.batch(self.numbers[places], copies),
+            batch_size,
+            **options,
+        )
 
 
-class TextReader:
-    """Reads what the caller of `fit` and its kin gave, for Keras's loops."""
+class TextTrainer(Trainer):
+    """Trains and evaluates a model on texts and labels, or on ids."""
 
     def __init__(
         self,
-        model: Any,
-        keywords: dict[str, Any],
+        model: FastModel,
+        options: dict[str, Any],
         class_weight: Mapping | None = None,
-        copies: int = 1,
     ):
-        self.model, self.class_weight, self.copies = model, class_weight, copies
-        self.options = {
-            name: keywords.pop(name) for name in model.row_options if name in keywords
-        }
+        super().__init__(model, options, class_weight)
+        if not model.compiled:
+            model.compile()
+
+    def takes_texts(self, x: Any) -> bool:
+        return not (isinstance(x, Iterator) or is_ready(x))
 
     def read(
         self,
@@ -111,7 +109,6 @@ class TextReader:
         sample_weight: Any = None,
         is_training: bool = False,
     ) -> Any:
-        """Texts and labels as `TextData`, or what has its methods."""
         refuse_strategy(self.model)
         check_container(x, y, sample_weight)
         if not is_training:
@@ -125,18 +122,18 @@ class TextReader:
             x, y, sample_weight = labelled_texts(x)
         return self.model.labelled(x, y, sample_weight, class_weight, **self.options)
 
-    def ready(self, data: Any, is_training: bool = False) -> Any:
+    def prepared(self, x: Any, is_training: bool = False) -> Any:
         """A generator or `PyDataset` with texts as ids; other data unchanged.
 
         Weights of classes become weights of rows.
         """
-        if isinstance(data, Iterator):
-            return (self._tokenized(batch, is_training) for batch in data)
-        if isinstance(data, keras.utils.PyDataset) and not isinstance(
-            data, TextBatches | NumberedBatches
+        if isinstance(x, Iterator):
+            return (self._tokenized(batch, is_training) for batch in x)
+        if isinstance(x, keras.utils.PyDataset) and not isinstance(
+            x, TextBatches | NumberedBatches
         ):
-            return MappedDataset(data, lambda x: self._tokenized(x, is_training))
-        return data
+            return MappedDataset(x, lambda batch: self._tokenized(batch, is_training))
+        return x
 
     def _tokenized(self, batch, is_training):
         refuse(
@@ -147,20 +144,19 @@ class TextReader:
         x, y, *weights = batch
         if not isinstance(x, dict):
             data = self.read(x, y, weights[0] if weights else None, is_training)
-            return data.batch(copies=self.copies if is_training else 1)
+            return data.batch(copies=self.model.row_copies if is_training else 1)
         if is_training:
-            self.refuse_copies()
+            self._refuse_copies()
         if self.class_weight is None or not is_training:
             return batch
         numbers = np.asarray(y).reshape(-1).astype("int64")
         by_class = self.model.class_weights(self.class_weight)[numbers]
         return x, y, np.prod([by_class, *weights], axis=0, dtype="float32")
 
-    def held_out(self, data: Any, batch_size: int | None) -> Any:
-        """Batches of `validation_data`, as Keras evaluates on them."""
-        data = self.ready(data)
+    def held_out(self, data: Any, batch_size: int) -> Any:
+        data = self.prepared(data)
         is_pair = isinstance(data, tuple) and isinstance(data[0], dict)
-        if isinstance(data, Iterator) or is_pair or is_ready(data):
+        if is_pair or not self.takes_texts(data):
             return data
         return self.read(*self._parts(data)).batches(batch_size)
 
@@ -178,16 +174,21 @@ class TextReader:
             )
         return parts
 
-    def refuse_copies(self) -> None:
+    def _refuse_copies(self):
         """Raises ConfigurationError if rows of ids would have to come twice."""
         refuse(
-            self.copies > 1,
+            self.model.row_copies > 1,
             "r_drop computes each row twice, which needs texts: give texts instead "
             "of ids, or set r_drop to 0",
         )
 
-    def weights_by_number(self) -> dict[int, float] | None:
-        """Weights of classes as Keras takes them."""
+    def keras_weights(self, x: Any = None) -> dict[int, float] | None:
+        if isinstance(x, MappedDataset | Iterator):
+            # Its rows have them.
+            return None
+        # In batches of this package each row is next to its copy.
+        if x is not None and not isinstance(x, TextBatches):
+            self._refuse_copies()
         if self.class_weight is None:
             return None
         return dict(enumerate(self.model.class_weights(self.class_weight).tolist()))

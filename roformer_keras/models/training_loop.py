@@ -1,12 +1,15 @@
-"""Callbacks that join Keras's `fit` with the data and the models of this package."""
+"""Keras's `fit` and its kin on the data and the models of this package."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
 
 from roformer_keras.base import quirks
+from roformer_keras.data.datasets import check_container
+from roformer_keras.inference.fast_model import FastModel
 from roformer_keras.layers import RoPEAttention
 from roformer_keras.layers.long_attention import is_long
 
@@ -18,9 +21,8 @@ def choose_blocks(model: keras.Model, rows: int, length: int) -> None:
     """
     for layer in quirks.nested_layers(model):
         if isinstance(layer, RoPEAttention):
-            is_needed = is_long(rows, layer.num_heads, length)
             # A graph is traced again if it changes.
-            layer.in_blocks = is_needed
+            layer.in_blocks = is_long(rows, layer.num_heads, length)
 
 
 class EpochOrder(keras.callbacks.Callback):
@@ -74,8 +76,6 @@ class ForModel(keras.callbacks.Callback):
 
     def forward(self, event: str, *arguments: Any, **options: Any) -> None:
         """Calls a method of the callbacks."""
-        if not self.callbacks.callbacks:
-            return
         # On JAX, variables have old values until the trainer writes them.
         if hasattr(self.trainer, "jax_state_sync"):
             self.trainer.jax_state_sync()
@@ -83,14 +83,160 @@ class ForModel(keras.callbacks.Callback):
         self.trainer.stop_training |= self.outer.stop_training
         quirks.set_first_epoch(self.trainer, quirks.first_epoch(self.outer))
 
+    on_train_begin = functools.partialmethod(forward, "on_train_begin")
+    on_train_end = functools.partialmethod(forward, "on_train_end")
+    on_epoch_begin = functools.partialmethod(forward, "on_epoch_begin")
+    on_epoch_end = functools.partialmethod(forward, "on_epoch_end")
+    on_train_batch_begin = functools.partialmethod(forward, "on_train_batch_begin")
+    on_train_batch_end = functools.partialmethod(forward, "on_train_batch_end")
+    on_test_begin = functools.partialmethod(forward, "on_test_begin")
+    on_test_end = functools.partialmethod(forward, "on_test_end")
+    on_test_batch_begin = functools.partialmethod(forward, "on_test_batch_begin")
+    on_test_batch_end = functools.partialmethod(forward, "on_test_batch_end")
 
-def _forwarded(event: str) -> Callable:
-    def method(self, *arguments, **options):
-        self.forward(event, *arguments, **options)
 
-    return method
+class Trainer:
+    """Trains and evaluates a model by Keras's loops, on ids.
 
+    Subclasses also make batches of texts.
 
-for _event in dir(keras.callbacks.Callback):
-    if _event.startswith("on_"):
-        setattr(ForModel, _event, _forwarded(_event))
+    Args:
+        model: a `PresetModel`.
+        options: keyword arguments of `fit` or its kin; those of rows are taken out.
+        class_weight: as in `fit`.
+    """
+
+    def __init__(
+        self,
+        model: FastModel,
+        options: dict[str, Any],
+        class_weight: Mapping | None = None,
+    ):
+        self.model, self.class_weight = model, class_weight
+        self.options = {
+            name: options.pop(name) for name in model.row_options if name in options
+        }
+
+    def takes_texts(self, x: Any) -> bool:
+        """True for data that `read` takes; Keras's loops take other data."""
+        return False
+
+    def read(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        is_training: bool = False,
+    ) -> Any:
+        """Texts and labels as `TextData`, or what has its methods."""
+        raise NotImplementedError
+
+    def prepared(self, x: Any, is_training: bool = False) -> Any:
+        """Data whose batches are ids, if Keras takes it; else the data unchanged."""
+        return x
+
+    def held_out(self, data: Any, batch_size: int) -> Any:
+        """Batches of `validation_data`, as Keras evaluates on them."""
+        return data
+
+    def keras_weights(self, x: Any = None) -> Mapping | None:
+        """Weights of classes for Keras's loops on ids."""
+        return self.class_weight
+
+    def fit(
+        self,
+        x: Any,
+        y: Any,
+        sample_weight: Any,
+        batch_size: int,
+        *,
+        validation_data: Any,
+        validation_split: float,
+        validation_batch_size: int | None,
+        shuffle: bool,
+        seed: int,
+        callbacks: Any,
+        initial_epoch: int,
+        **options: Any,
+    ) -> keras.callbacks.History:
+        """Trains the model; see `PresetModel.fit`."""
+        model = self.model
+        model.trained_columns = ()
+        held_out_size = validation_batch_size or batch_size
+        check_container(x, y, sample_weight, validation_split)
+        if validation_data is not None:
+            validation_data = self.held_out(validation_data, held_out_size)
+        x = self.prepared(x, is_training=True)
+        if not self.takes_texts(x):
+            return FastModel.fit(
+                model,
+                x,
+                y,
+                batch_size,
+                validation_data=validation_data,
+                validation_split=validation_split,
+                validation_batch_size=validation_batch_size,
+                # A dataset has its own order.
+                shuffle=shuffle and (y is not None or isinstance(x, dict)),
+                class_weight=self.keras_weights(x),
+                sample_weight=sample_weight,
+                callbacks=callbacks,
+                initial_epoch=initial_epoch,
+                **options,
+            )
+        data = self.read(x, y, sample_weight, is_training=True)
+        if validation_data is None and validation_split:
+            data, held_out = data.split(validation_split, seed)
+            validation_data = held_out.batches(held_out_size)
+        batches = data.batches(
+            batch_size,
+            copies=model.row_copies,
+            shuffle=shuffle,
+            seed=seed,
+            epoch=initial_epoch,
+        )
+        choose_blocks(model, batch_size * model.row_copies, data.max_length)
+        callbacks = with_order(callbacks, batches)
+        if data.learner is not model:
+            callbacks = [ForModel(callbacks, model, data.learner)]
+        model.history = FastModel.fit(
+            data.learner,
+            batches,
+            shuffle=False,  # They shuffle by themselves, by a seed.
+            validation_data=validation_data,
+            initial_epoch=initial_epoch,
+            callbacks=callbacks,
+            **options,
+        )
+        return model.history
+
+    def evaluate(
+        self, x: Any, y: Any, sample_weight: Any, batch_size: int, **options: Any
+    ) -> Any:
+        """Computes loss and metrics; see `PresetModel.evaluate`."""
+        check_container(x, y, sample_weight)
+        x = self.prepared(x)
+        if self.takes_texts(x):
+            data = self.read(x, y, sample_weight)
+            return FastModel.evaluate(data.learner, data.batches(batch_size), **options)
+        options["sample_weight"] = sample_weight
+        return FastModel.evaluate(self.model, x, y, batch_size, **options)
+
+    def train_on_batch(self, x: Any, y: Any, sample_weight: Any, **options: Any) -> Any:
+        """Trains on one batch; see `PresetModel.train_on_batch`."""
+        model = self.model
+        if not self.takes_texts(x):
+            return FastModel.train_on_batch(
+                model, x, y, sample_weight, self.keras_weights(), **options
+            )
+        data = self.read(x, y, sample_weight, is_training=True)
+        batch = data.batch(copies=model.row_copies)
+        choose_blocks(model, len(next(iter(batch[0].values()))), data.max_length)
+        return FastModel.train_on_batch(data.learner, *batch, **options)
+
+    def test_on_batch(self, x: Any, y: Any, sample_weight: Any, **options: Any) -> Any:
+        """Computes the loss of one batch; see `PresetModel.test_on_batch`."""
+        if not self.takes_texts(x):
+            return FastModel.test_on_batch(self.model, x, y, sample_weight, **options)
+        data = self.read(x, y, sample_weight)
+        return FastModel.test_on_batch(data.learner, *data.batch(), **options)

@@ -19,7 +19,7 @@ from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.loop_arguments import checks_arguments
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.preset_files import take_backbone, take_tokenizer
-from roformer_keras.models.text_data import TextData
+from roformer_keras.models.text_data import TextData, TextTrainer
 from roformer_keras.models.weight_paths import argument_names
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
 from roformer_keras.tables.files import text_names
@@ -96,6 +96,7 @@ class TextTask(PresetModel):
     has_tokens = False
     # Whether a row may have no label.
     or_none = False
+    trainer_class = TextTrainer
     row_options = ("fields",)
     files_class: type[TaskFiles]
 
@@ -288,11 +289,11 @@ class TextTask(PresetModel):
         for name, own in self.preset_options().items():
             # Lengths are cut as this model cuts them; a file has lists of tuples.
             stored = saved.get(name, own)
-            if name != "max_length" and plain(own) != plain(stored):
-                raise ConfigurationError(
-                    f"{label} was saved with {name}={stored!r}, and this model has "
-                    f"{name}={own!r}: load it by from_preset"
-                )
+            refuse(
+                name != "max_length" and plain(own) != plain(stored),
+                f"{label} was saved with {name}={stored!r}, and this model has "
+                f"{name}={own!r}: load it by from_preset",
+            )
 
     def save_assets(self, folder: str) -> None:
         """Writes the head into a `.keras` file, as Keras asks."""
@@ -566,9 +567,11 @@ class TextTask(PresetModel):
             return inputs, self.batch_targets(targets, numbers, inputs)
 
         return TextData(
+            self,
             rows.lengths,
             rows.owners,
             make_batch,
+            np.arange(len(rows.lengths)),
             weights,
             by_class,
             self.batch_weights,
