@@ -57,8 +57,8 @@ def takes_other_names(
         if "normalize_embeddings" in kwargs and "normalize" in parameters:
             kwargs.setdefault("normalize", bool(kwargs.pop("normalize_embeddings")))
         # Vectors of RoFormer-Sim always have length 1.
-        for name, taken in (("convert_to_numpy", True), ("normalize_embeddings", True)):
-            if kwargs.get(name) is taken:
+        for name in ("convert_to_numpy", "normalize_embeddings"):
+            if kwargs.get(name) is True:
                 del kwargs[name]
         if not takes_any:
             kwargs.pop("batch_size", None)

@@ -172,9 +172,9 @@ CLASSES = {
         "AutoModel": "load_model, or RoFormerBackbone",
         **_TOKENIZER,
         **{
-            f"{prefix}For{head}": ours
+            f"{prefix}For{head}": class_here
             for prefix in ("RoFormer", "TFRoFormer", "AutoModel")
-            for head, ours in _HEADS.items()
+            for head, class_here in _HEADS.items()
         },
         "AutoModelForSeq2SeqLM": "RoFormerCausalLM with attention='unilm'",
         "Trainer": "finetune, or fit of a model",

@@ -92,9 +92,7 @@ def read_config(fields: Mapping, tensors: Mapping[str, Tensor]) -> dict[str, Any
         ConfigurationError: this package does not support the value of a field.
     """
     check_values(fields, _ONLY, "which is all that this package computes")
-    known = {
-        ours: fields.get(theirs, value) for theirs, (ours, value) in _FIELDS.items()
-    }
+    known = {name: fields.get(key, default) for key, (name, default) in _FIELDS.items()}
     known["activation"] = _activation(fields, "hidden_act", "gelu")
     if known["embedding_dim"] == known["hidden_dim"]:
         known["embedding_dim"] = None
@@ -181,8 +179,8 @@ def write_config(checkpoint: Checkpoint, one_segment: bool = False) -> dict[str,
         "compute: choose another format",
         hint=_NO_V2 if config.model_type == "roformer_v2" else None,
     )
-    ours = {**config.to_dict(), "embedding_dim": config.input_dim}
-    fields = {name: ours[field] for name, (field, _) in _FIELDS.items()}
+    values = {**config.to_dict(), "embedding_dim": config.input_dim}
+    fields = {key: values[name] for key, (name, _) in _FIELDS.items()}
     fields |= {
         "architectures": [architecture],
         "model_type": "roformer",

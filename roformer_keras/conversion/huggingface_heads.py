@@ -29,7 +29,7 @@ ACTIVATIONS = {
     "tanh": "tanh",
 }
 THEIR_ACTIVATIONS = {
-    **{ours: name for name, ours in ACTIVATIONS.items()},
+    **{keras_name: name for name, keras_name in ACTIVATIONS.items()},
     "gelu": "gelu",
     "gelu_tanh": "gelu_new",
     "silu": "silu",
@@ -152,8 +152,8 @@ def _read_classifier(fields, tensors, config):
 def _dense(tensors, layer, width, outputs=None):
     """Tensors of a dense layer by our paths, or None if they do not fit."""
     kernel, bias = (
-        tensors.get(task_rows({f"{layer}/{part}": ()})[0].huggingface)
-        for part in ("kernel", "bias")
+        tensors.get(task_rows({f"{layer}/{variable}": ()})[0].huggingface)
+        for variable in ("kernel", "bias")
     )
     if kernel is None or bias is None or len(bias.shape) != 1:
         return None
@@ -222,7 +222,7 @@ def write_task(checkpoint: Checkpoint) -> dict[str, Any]:
     # A mean that includes padding is another mean.
     poolings = {"first": "first"}
     if model == "RoFormerMultipleChoice":
-        poolings = {ours: kind for kind, ours in _SUMMARIES.items()}
+        poolings = {pooling_name: kind for kind, pooling_name in _SUMMARIES.items()}
         poolings["last_position"] = "last"
         if own_activation not in (None, *THEIR_ACTIVATIONS):
             problem = f"head_activation={own_activation!r}"

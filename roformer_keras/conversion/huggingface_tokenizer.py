@@ -138,11 +138,7 @@ _ADDING = {
 
 
 def _with_special(tokens, files, labels) -> tuple[str, ...]:
-    """The tokens, with special ones that other files add at their end.
-
-    Transformers finds added tokens in a text before it cuts words. This package, like
-    bert4keras, does not.
-    """
+    """The tokens, followed by special tokens from other files; refuses other tokens."""
     added = [
         (role, token.get("content") if isinstance(token, dict) else token, number, name)
         for name in sorted(_ADDING.keys() & files.keys())

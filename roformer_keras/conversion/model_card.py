@@ -71,8 +71,21 @@ def model_card(
         ]
     title = repository.rpartition("/")[2] if repository else model
     lines = [
-        *("---", *front, "---", "", f"# {title}", ""),
+        "---",
+        *front,
+        "---",
+        "",
+        f"# {title}",
+        "",
         "A RoFormer, written by roformer_keras.",
-        *("", "| | |", "|---|---|", *table, "", "```python", *code, "```", ""),
+        "",
+        "| | |",
+        "|---|---|",
+        *table,
+        "",
+        "```python",
+        *code,
+        "```",
+        "",
     ]
     return "\n".join(lines)

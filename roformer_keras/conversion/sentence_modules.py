@@ -357,7 +357,7 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
     )
     assert isinstance(config, RoFormerConfig)
     width = config.hidden_dim
-    poolings = {ours: name for name, (ours, _) in _POOLINGS.items()}
+    poolings = {own_name: name for name, (own_name, _) in _POOLINGS.items()}
     own_pooling = options.get("pooling", "mean") if is_task else "pooler"
     # The pooler takes the first position.
     own_names = own_pooling.replace("pooler", "first").split("+")

@@ -208,14 +208,14 @@ class _Table:
             "feed_forward/output_dense": (config.intermediate_dim, hidden),
             "feed_forward_norm": (hidden,),
         }
-        for part, (name, layer, attribute) in _BLOCK.items():
+        for block_path, (name, layer, attribute) in _BLOCK.items():
             name = f"bert/encoder/layer_{number}/{name}"
-            path = f"transformer_layer_{number}/{part}"
+            path = f"transformer_layer_{number}/{block_path}"
             layer = f"Transformer-{number}-{layer}"
             if attribute:
-                self._add_dense(name, path, shapes[part], layer, attribute)
+                self._add_dense(name, path, shapes[block_path], layer, attribute)
             else:
-                (width,) = shapes[part]
+                (width,) = shapes[block_path]
                 self._add_norm(name, path, width, layer)
 
     def add_pooler(self):
@@ -228,7 +228,11 @@ class _Table:
         name, layer = "cls/seq_relationship/output", "NSP-Proba"
         shape = (self._config.hidden_dim, 2)
         self._add(
-            *(f"{name}_weights", "nsp/kernel", shape, layer, "kernel"),
+            f"{name}_weights",
+            "nsp/kernel",
+            shape,
+            layer,
+            "kernel",
             head="nsp",
             transposed=True,
         )
@@ -260,14 +264,16 @@ class _Table:
         self._add(OUTPUT_BIAS, "mlm_head/bias", shape, "MLM-Bias", "beta", head="mlm")
 
     def _add_dense(self, name, path, shape, layer, attribute="", head=None):
-        parts = [("kernel", shape), ("bias", shape[1:])]
-        for part, part_shape in parts if self._config.use_bias else parts[:1]:
+        variables = [("kernel", shape), ("bias", shape[1:])]
+        for variable, variable_shape in (
+            variables if self._config.use_bias else variables[:1]
+        ):
             self._add(
-                f"{name}/{part}",
-                f"{path}/{part}",
-                part_shape,
+                f"{name}/{variable}",
+                f"{path}/{variable}",
+                variable_shape,
                 layer,
-                f"{attribute}{part}",
+                f"{attribute}{variable}",
                 head=head,
             )
 
@@ -275,19 +281,27 @@ class _Table:
         config = self._config
         if not config.use_bias:
             return
-        for part in ("beta", "gamma"):
-            self._add(f"{name}/{part}", f"{path}/{part}", (width,), layer, part, head)
+        for variable in ("beta", "gamma"):
+            self._add(
+                f"{name}/{variable}",
+                f"{path}/{variable}",
+                (width,),
+                layer,
+                variable,
+                head,
+            )
         if not config.layer_norm_cond_size:
             return
         size, hidden = config.layer_norm_cond_size, config.layer_norm_cond_hidden_size
-        parts = [("hidden_dense", (size, hidden))] if hidden else []
-        parts += [
-            (part, (hidden or size, width)) for part in ("beta_dense", "gamma_dense")
+        variables = [("hidden_dense", (size, hidden))] if hidden else []
+        variables += [
+            (variable, (hidden or size, width))
+            for variable in ("beta_dense", "gamma_dense")
         ]
-        for part, shape in parts:
-            names = f"{name}/{part}/kernel", f"{path}/{part}/kernel"
+        for variable, shape in variables:
+            names = f"{name}/{variable}/kernel", f"{path}/{variable}/kernel"
             # bert4keras saves these for its users, but reads them from no checkpoint.
-            self._add(*names, shape, layer, f"{part}/kernel", head, optional=True)
+            self._add(*names, shape, layer, f"{variable}/kernel", head, optional=True)
 
     def _add(self, name, path, shape, layer, attribute, head=None, **flags):
         self.rows.append(

@@ -77,7 +77,7 @@ def _values(
 
 
 def _write_preset(folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
-    """Keras-Hub's layout: a backbone, and a task on it."""
+    """Writes Keras-Hub's layout: a backbone, and a task on it."""
     import h5py
 
     serialized = {"config.json": _serialized(checkpoint, "RoFormerBackbone")}
@@ -161,7 +161,7 @@ def _serialized(checkpoint: Checkpoint, model: str | None) -> dict:
 
 
 def _write_keras_weights(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
-    """The file that `save_weights` of the model would write."""
+    """Writes the same file as `save_weights` of the model."""
     import h5py
 
     prefix = "" if checkpoint.model == "RoFormerBackbone" else KERAS_BACKBONE
@@ -174,7 +174,7 @@ def _write_keras_weights(path: Path, checkpoint: Checkpoint, dtype: str, on_tens
 
 
 def _write_keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
-    """The file that `model.save` would write."""
+    """Writes the same file as `model.save`."""
     with scratch_folder() as scratch, zipfile.ZipFile(path, "w") as archive:
         weights = scratch / "model.weights.h5"
         _write_keras_weights(weights, checkpoint, dtype, on_tensor)
@@ -196,7 +196,7 @@ def _write_keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
 
 
 def _write_safetensors(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
-    """Tensors by checkpoint name; configuration and vocabulary in the header."""
+    """Writes tensors by checkpoint name; the header holds all other content."""
     from safetensors.numpy import save_file
 
     # `prepare` has set the class.
@@ -222,7 +222,7 @@ def _write_safetensors(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor
 
 
 def _write_huggingface(folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
-    """The folder from which Transformers loads the same model and tokenizer."""
+    """Writes the folder from which Transformers loads the same model."""
     config = write_config(checkpoint)
     tensors = _huggingface_tensors(checkpoint, dtype, on_tensor)
     length = min(
@@ -234,7 +234,7 @@ def _write_huggingface(folder: Path, checkpoint: Checkpoint, dtype: str, on_tens
 def _write_sentence_transformers(
     folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor
 ):
-    """A folder of Hugging Face, with the modules that pool its outputs to vectors."""
+    """Writes a Hugging Face folder, with modules that pool its outputs to vectors."""
     from safetensors.numpy import save_file
 
     encoder = checkpoint
@@ -274,7 +274,7 @@ def _huggingface_tensors(checkpoint, dtype, on_tensor) -> dict[str, np.ndarray]:
 def _write_encoder(
     folder, checkpoint, config, tensors, max_length: int = MAX_POSITIONS
 ):
-    """Weights, configuration and tokenizer, which cuts texts at `max_length` tokens."""
+    """Writes weights, configuration and a tokenizer that cuts at `max_length`."""
     from safetensors.numpy import save_file
 
     if checkpoint.model == "RoFormerBackbone":
@@ -294,10 +294,7 @@ def _write_encoder(
 
 
 def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
-    """A zip in the released layout, which `build_transformer_model` loads.
-
-    It lacks the `.meta` graph of the released zips, which nothing reads.
-    """
+    """Writes a zip in the released layout, without its unused `.meta` graph."""
     encoder = checkpoint.config
     label = checkpoint.label
     refuse(

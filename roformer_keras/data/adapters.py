@@ -227,8 +227,8 @@ def _distribute(
         try:
             sharding.shard_shape(batch.shape)
         except ValueError:
-            whole = jax.sharding.PartitionSpec()
-            layout = sharding = jax.sharding.NamedSharding(sharding.mesh, whole)
+            replicated = jax.sharding.PartitionSpec()
+            layout = sharding = jax.sharding.NamedSharding(sharding.mesh, replicated)
     if is_whole:
         rows = np.asarray(batch)
         return jax.make_array_from_callback(rows.shape, sharding, rows.__getitem__)

@@ -95,10 +95,7 @@ def labelled_texts(dataset):
 
 
 def _records(texts, *others):
-    """The rows of a dataset's element, which is a row or a batch: texts and others.
-
-    Texts are a str, or a tuple of str.
-    """
+    """The rows of an element, a row or a batch: texts (str or tuples) and others."""
     several = isinstance(texts, tuple)
     parts = texts if several else (texts,)
     # A label distinguishes a row of several texts from a batch of single texts.

@@ -71,7 +71,8 @@ _HUGGINGFACE_WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5")
 HUGGINGFACE_PATHS = frozenset(
     (
         *(HUGGINGFACE_PARTS | SENTENCE_PARTS).values(),
-        *("model.safetensors", "README.md"),
+        "model.safetensors",
+        "README.md",
     )
 )
 # Modules of sentence-transformers without settings; their folders are nearly empty.
@@ -398,7 +399,7 @@ def _join(folder: str, name: str) -> str:
 
 def _is_stranger(name: str) -> bool:
     """True if a file was added by an operating system: .DS_Store, ._x, __MACOSX/."""
-    return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
+    return any(item.startswith(".") or item == "__MACOSX" for item in name.split("/"))
 
 
 class _FolderTree:

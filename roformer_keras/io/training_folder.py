@@ -45,7 +45,9 @@ def is_new_run(
             f"{folder} holds no training but other files: choose another folder"
         )
     return journal.is_new_run(
-        *(journal.read_record(folder / SETTINGS), metadata, folder),
+        journal.read_record(folder / SETTINGS),
+        metadata,
+        folder,
         # Replacing a training without a saved state loses nothing.
         has_data=not names.isdisjoint((STATE, PRESET)),
         overwrite=overwrite,

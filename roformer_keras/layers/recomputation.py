@@ -16,9 +16,9 @@ def recomputed(function, layer, arguments):
     Source: Chen et al. 2016, arXiv:1604.06174.
     """
     generators = [
-        part.seed_generator
-        for part in quirks.nested_layers(layer)
-        if isinstance(part, keras.layers.Dropout) and part.rate > 0
+        sublayer.seed_generator
+        for sublayer in quirks.nested_layers(layer)
+        if isinstance(sublayer, keras.layers.Dropout) and sublayer.rate > 0
     ]
     # `next()` returns the current seed and advances the generator. The recomputation
     # starts from that same seed, and the scope discards its second advance.

@@ -391,8 +391,8 @@ class FinetuningRun(ResumableRun):
             return best
         if self.settings.keep_best:
             variables = self.trained.trainable_variables
-            for kept, variable in zip(self.best, variables, strict=True):
-                kept.take(variable)
+            for best_value, variable in zip(self.best, variables, strict=True):
+                best_value.take(variable)
         return {"epoch": epoch, "value": value}
 
     # === Results ===

@@ -69,15 +69,15 @@ def draw_comparison(report: dict, picture: Path) -> None:
             axes.set(title=name.replace("_", " ") + remark)
             axes.margins(x=0.25)
             axes.locator_params(axis="x", nbins=4)
-            for place, figures in enumerate(rows.values()):
+            for row, figures in enumerate(rows.values()):
                 if (value := figures.get(name)) is None:
                     continue
-                style = {"color": COLORS[-1] if place else COLORS[0]}
-                axes.plot(value, place, **_DOTS, **style)
+                style = {"color": COLORS[-1] if row else COLORS[0]}
+                axes.plot(value, row, **_DOTS, **style)
                 if ends := figures.get("intervals", {}).get(name):
-                    axes.plot(ends, (place, place), linewidth=2, **style)
+                    axes.plot(ends, (row, row), linewidth=2, **style)
                 over = {"xytext": (0, 6), "textcoords": "offset points"}
-                axes.annotate(f"{value:.3f}", (value, place), ha="center", **over)
+                axes.annotate(f"{value:.3f}", (value, row), ha="center", **over)
         axes.set_yticks(range(len(rows)), shown)
         _use_font(every[0].get_yticklabels(), font, "medium")
         axes.set_ylim(len(rows) - 0.5, -0.7)

@@ -203,10 +203,10 @@ class PretrainingRun(ResumableRun):
 
     # === The data ===
 
-    def _records(self, part, description):
+    def _records(self, split, description):
         # A generator: the bar appears with the first record.
         yield from tqdm(
-            read_corpus(self.settings.data, part),
+            read_corpus(self.settings.data, split),
             desc=description,
             unit=" records",
             disable=not self.verbose,

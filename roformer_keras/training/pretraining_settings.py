@@ -43,7 +43,8 @@ _SIZES = ("num_layers", "hidden_dim", "num_heads")
 _BUILT = Only(
     "a vocabulary that is built, without vocabulary and source",
     lambda *files: files == (None, None),
-    *("vocabulary", "source"),
+    "vocabulary",
+    "source",
 )
 _HELD_OUT = Only(
     "data with a holdout", lambda data: any(source.holdout for source in data), "data"
@@ -178,7 +179,8 @@ class PretrainingSettings(Settings):
         Only(
             "vocabulary, or without a source, which knows it",
             lambda vocabulary, source: vocabulary is not None or source is None,
-            *("vocabulary", "source"),
+            "vocabulary",
+            "source",
         ),
     )
     min_count: int = integer(5, minimum=1, only=_BUILT)

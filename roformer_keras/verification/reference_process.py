@@ -125,23 +125,23 @@ class Reference:
         return [self.inputs[name] for name in model.input_names], outputs
 
     def predict(self, job, _, model):
-        taken, names = self.names(job, model)
+        input_names, names = self.names(job, model)
         # Keras's `predict` waits for seconds at its end.
         call = model.predict_on_batch
         if len(job["batches"]) > 1 and self.tf.executing_eagerly():
             call = self.for_any_length(model)
         for batch in job["batches"]:
             with self.np.load(batch["inputs"]) as arrays:
-                inputs = [arrays[name] for name in taken]
+                inputs = [arrays[name] for name in input_names]
             size = job.get("batch_size", 4)
-            parts = [
+            batches = [
                 call([array[at : at + size] for array in inputs])
                 for at in range(0, len(inputs[0]), size)
             ]
             if len(names) == 1:
-                parts = [[part] for part in parts]
+                batches = [[outputs] for outputs in batches]
             outputs = [
-                self.np.concatenate(output) for output in zip(*parts, strict=True)
+                self.np.concatenate(output) for output in zip(*batches, strict=True)
             ]
             self.np.savez(batch["outputs"], **dict(zip(names, outputs, strict=True)))
         return {"outputs": names}
