@@ -103,7 +103,7 @@ class RoFormerBackbone(PresetModel):
             config.vocabulary_size,
             config.input_dim,
             embeddings_initializer=embedding_initializer(config),
-            # Else the tied output would be computed in float32 under a mixed policy.
+            # By default a mixed policy computes the tied output in float32.
             reverse_dtype=dtype.compute_dtype,
             dtype=dtype,
             name="token_embedding",
@@ -230,7 +230,7 @@ class RoFormerBackbone(PresetModel):
         Args:
             inputs: dict as the model takes it, always with `position_ids`.
             attention_mask: bool, broadcastable to `(batch, heads, length, keys)`,
-                where keys are those of the contexts and then all of the cache.
+                where the keys of the contexts come before all keys of the cache.
             caches: one cache per layer, see `create_caches`.
             cache_index: int, or int scalar tensor. Where the tokens go in the caches;
                 unused by caches of constant size.
@@ -274,8 +274,8 @@ class RoFormerBackbone(PresetModel):
         """
         refuse(
             self.config.attention_type not in PERFORMERS,
-            "random features are those of attention_type='performer' and "
-            f"'rotary_performer', got {self.config.attention_type!r}",
+            "only attention_type='performer' and 'rotary_performer' have random "
+            f"features, got {self.config.attention_type!r}",
         )
         self.config = self.config.replace(performer_seed=seed)
         for i, block in enumerate(self.transformer_layers):
@@ -321,8 +321,11 @@ def check_step(backbone: RoFormerBackbone) -> None:
     check_methods(backbone, RoFormerBackbone, names)
     mask, config = backbone.attention_mask, backbone.config
     parts = [
-        *(backbone.token_embedding, backbone.segment_embedding),
-        *(backbone.embedding_norm, backbone.embedding_dropout, mask),
+        backbone.token_embedding,
+        backbone.segment_embedding,
+        backbone.embedding_norm,
+        backbone.embedding_dropout,
+        mask,
     ]
     blocks = list(backbone.transformer_layers)
     in_order = [x for x in backbone.layers if x in blocks]

@@ -45,6 +45,7 @@ from roformer_keras.io.safetensors_file import open_safetensors
 from roformer_keras.models.weight_paths import (
     backbone_of,
     layers_by_path,
+    saved_name,
     weights_by_path,
 )
 
@@ -242,8 +243,11 @@ def save_lora(model: Any, path: str | os.PathLike, *, overwrite: bool = False) -
         name: np.ascontiguousarray(keras.ops.convert_to_numpy(variable()))
         for name, (_, variable) in slots.items()
     }
-    content = {"lora": lora, "model": type(model).__name__}
-    content["options"] = model.preset_options()
+    content = {
+        "lora": lora,
+        "model": saved_name(type(model)),
+        "options": model.preset_options(),
+    }
     metadata = {"roformer_keras": json.dumps(content, ensure_ascii=False)}
     with replacing(path, overwrite) as partial:
         save_file(tensors, partial, metadata)
@@ -278,7 +282,7 @@ def load_lora(model: Any, path: str | os.PathLike) -> int:
         rank, alpha = lora.get("rank"), lora.get("alpha")
         targets = _check_lora(model, rank, alpha, lora.get("targets"))
     factors, head = _factor_slots(model, rank, targets), {}
-    if content.get("model") == type(model).__name__:
+    if content.get("model") == saved_name(type(model)):
         model.check_saved_options(options, label)
         head = _head_slots(model)
     elif others := sorted(name for name in tensors if "/lora_" not in name):

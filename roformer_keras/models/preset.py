@@ -73,12 +73,12 @@ class PresetModel(FastModel):
             # The constructor of a subclass may still change them.
             self._made_layers = MadeLayers(self)
         if keras.backend.backend() == "tensorflow":
-            # Also for a model that predicts without being compiled; see `compile`.
+            # A model can predict before `compile`, which sets it too.
             self.jit_compile = False
 
     @checks_arguments
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """As in Keras; arrays of ids are checked first.
+        """Predicts as Keras does; arrays of ids are checked first.
 
         Args:
             x: dict of arrays `(rows, length)`, or what Keras's `predict` takes.
@@ -102,7 +102,7 @@ class PresetModel(FastModel):
     def export(
         self, filepath: Any, format: str = "tf_saved_model", **kwargs: Any
     ) -> None:
-        """As in Keras, also of a model that was not called yet.
+        """Exports as Keras does; the model need not have been called.
 
         Args:
             filepath, format, kwargs: as in `keras.Model.export`.
@@ -335,7 +335,7 @@ class PresetModel(FastModel):
         metrics: Any = None,
         **kwargs: Any,
     ) -> None:
-        """As in Keras, with the model's own optimizer, loss and metrics by default.
+        """Compiles as Keras does, with defaults for optimizer, loss and metrics.
 
         On TensorFlow `jit_compile` is False if not given: XLA takes long to compile,
         for each width of a batch.
@@ -383,7 +383,7 @@ class PresetModel(FastModel):
         initial_epoch: int = 0,
         **kwargs: Any,
     ) -> keras.callbacks.History:
-        """As in Keras, on texts; a model that is not compiled is compiled by default.
+        """Trains on texts or ids; a model that is not compiled is compiled by default.
 
         Language models learn texts by their objective, as `pretrain` does, which is for
         corpora: it resumes, logs and needs little memory. The loss and the metrics are
@@ -444,7 +444,7 @@ class PresetModel(FastModel):
         sample_weight: Sequence[float] | np.ndarray | None = None,
         **kwargs: Any,
     ) -> float | list[float] | dict[str, float]:
-        """As in Keras, on texts; see `fit`.
+        """Computes the loss and the metrics of texts or ids; see `fit`.
 
         A language model hides the same tokens each time.
 
@@ -465,7 +465,7 @@ class PresetModel(FastModel):
         class_weight: Mapping | None = None,
         **kwargs: Any,
     ) -> Any:
-        """As in Keras, on texts or on a dict of ids; compiles as `fit` does.
+        """Trains on one batch of texts or ids; compiles as `fit` does.
 
         Args:
             x, y: texts and labels as in `fit`; or dicts of ids, and targets.
@@ -481,7 +481,7 @@ class PresetModel(FastModel):
     def test_on_batch(
         self, x: Texts, y: Texts = None, sample_weight: Any = None, **kwargs: Any
     ) -> Any:
-        """As in Keras, on texts or on a dict of ids; compiles as `fit` does.
+        """Computes loss and metrics of one batch; compiles as `fit` does.
 
         Args:
             x, y: texts and labels as in `fit`; or dicts of ids, and targets.

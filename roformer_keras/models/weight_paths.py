@@ -11,9 +11,6 @@ import keras
 
 from roformer_keras.base import quirks
 
-# Begins the names by which Keras knows the classes of this package.
-_PREFIX = "roformer_keras>"
-
 
 def weights_by_path(model: keras.Layer) -> dict[str, keras.Variable]:
     """The weights of a model, or of a layer, by path without outer name scopes."""
@@ -55,13 +52,17 @@ def _below(part, path):
 
 def is_stored(cls: type) -> bool:
     """True for a class of this package, by which presets name a model."""
-    return keras.saving.get_registered_name(cls).startswith(_PREFIX)
+    return keras.saving.get_registered_name(cls).startswith("roformer_keras>")
+
+
+def saved_name(cls: type) -> str:
+    """The name of a class in files, without that of its package."""
+    return keras.saving.get_registered_name(cls).rpartition(">")[2]
 
 
 def stored_name(cls: type) -> str:
     """The name of the class of this package that a class is, or extends."""
-    name = keras.saving.get_registered_name(next(filter(is_stored, cls.__mro__)))
-    return name.removeprefix(_PREFIX)
+    return saved_name(next(filter(is_stored, cls.__mro__)))
 
 
 def argument_names(cls: type) -> list[str]:

@@ -168,8 +168,12 @@ class TaskPresets(Presets):
 def _check_arguments(kind, names, options):
     """Raises ConfigurationError unless all have a place in a task or its backbone."""
     head = [name for name in names if name != "backbone"]
-    places = (PresetModel.from_preset, RoFormerConfig)
-    others = [name for place in places for name in inspect.signature(place).parameters]
+    functions = (PresetModel.from_preset, RoFormerConfig)
+    others = [
+        name
+        for function in functions
+        for name in inspect.signature(function).parameters
+    ]
     known = [name for name in (*head, *others) if name not in ("source", "changes")]
     check_names(kind.__name__, "argument", options, dict.fromkeys(known))
 

@@ -131,7 +131,7 @@ class TextTask(PresetModel):
         r_drop: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        """As in Keras, with this task's own optimizer, loss and metrics by default.
+        """Compiles as Keras does, with defaults for optimizer, loss and metrics.
 
         Args:
             optimizer, loss, metrics: as in Keras; if not given those of the task, with
@@ -407,8 +407,8 @@ class TextTask(PresetModel):
             return super().predict(x, batch_size, verbose, steps, callbacks)
         refuse(
             steps is not None or callbacks is not None,
-            "steps and callbacks are those of Keras's loop, which takes dicts of "
-            "ids, and x holds texts: leave them out",
+            "only Keras's loop on dicts of ids takes steps and callbacks, and x holds "
+            "texts: leave them out",
         )
         return self.map_outputs(
             x,
@@ -421,7 +421,7 @@ class TextTask(PresetModel):
         )
 
     def predict_on_batch(self, x: Texts) -> Any:
-        """As `predict`, of texts or of a dict of ids, without a progress bar."""
+        """Predicts texts or a dict of ids without a progress bar; see `predict`."""
         if isinstance(x, dict):
             return super().predict_on_batch(x)
         return self.predict(x, verbose=0)
