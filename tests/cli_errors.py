@@ -183,7 +183,7 @@ WITHOUT_MODELS = [
 ]
 WITH_MODELS = [
     ("verify SMALL --python here --lengths 0", 2, "lengths must be 1 or more"),
-    ("verify SMALL --published", 2, "nothing is published of"),
+    ("verify SMALL --published", 2, "there are no published values for"),
     ("fill-mask --source GPT 今天", 2, "a text to fill must hold [MASK], got '今天'"),
     ("fill-mask --source V2 [MASK]", 3, "no mlm head"),
     ("fill-mask --source LM [MASK]", 2, "comes without a vocabulary"),

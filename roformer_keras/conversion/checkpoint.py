@@ -152,7 +152,7 @@ def weights_to_read(
     refuse(
         kind != found_kind,
         f"{label} holds {found_kind} weights, which do not fit a {kind} model: "
-        "leave model_type out, or give the checkpoint that you mean",
+        "leave model_type out, or give another checkpoint",
         error=CheckpointError,
     )
     if config.num_layers > len(tensors):
@@ -218,7 +218,7 @@ def _hints_of(checkpoint, unexpected):
     if OUTPUT_EMBEDDINGS in unexpected and not checkpoint.config.tie_word_embeddings:
         return [
             "its output is not tied to the embedding: pass "
-            "{tie_word_embeddings:False}, or no such argument"
+            "{tie_word_embeddings:False}, or leave the argument out"
         ]
     hints = []
     if unexpected and checkpoint.format == "keras_weights":

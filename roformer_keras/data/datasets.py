@@ -129,7 +129,7 @@ def _elements(dataset):
         return (dataset[number] for number in range(len(dataset)))
     refuse(
         int(dataset.cardinality()) == -1,
-        "a dataset must end, and this one repeats for ever: leave repeat() out and "
+        "a dataset must end, but this one repeats forever: leave repeat() out and "
         "set epochs",
     )
     return dataset.as_numpy_iterator()

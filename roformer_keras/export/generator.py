@@ -159,7 +159,7 @@ def _compare(model, served, reading, int8):
     is_exact = model.dtype_policy.compute_dtype == "float32" and not int8
     if is_exact and not largest <= limit:
         raise OutputError(
-            f"logits of the export must be within {limit:.1g} of what Keras computes, "
+            f"logits of the export must be within {limit:.1g} of Keras's, "
             f"got {largest:.2g}: nothing was written"
         )
     return {"largest": largest, "mean": float(gap.mean())}

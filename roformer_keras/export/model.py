@@ -330,9 +330,9 @@ def _compare(name, computed, expected, format, int8):
     )
     if not np.array_equal(is_number, expected_number):
         raise OutputError(
-            f"{name} of the export must exclude what Keras excludes, got "
-            f"{np.sum(is_number != expected_number)} other places of "
-            f"{is_number.size}: {format} was not written"
+            f"{name} of the export must exclude the same positions as Keras, got "
+            f"{np.sum(is_number != expected_number)} of {is_number.size} positions "
+            f"that differ: {format} was not written"
         )
     computed, expected = (np.where(is_number, x, 0.0) for x in (computed, expected))
     gap = np.abs(computed - expected)
@@ -343,13 +343,13 @@ def _compare(name, computed, expected, format, int8):
     limit = _TOLERANCE * max(1.0, float(np.abs(expected).max()))
     if int8 and name == "vectors" and not min_cosine >= _MIN_COSINE:
         raise OutputError(
-            f"int8 vectors must have a cosine of at least {_MIN_COSINE} to those of "
-            f"Keras, got {min_cosine:.3f}: calibrate with more texts, like those to "
+            f"int8 vectors must have a cosine of at least {_MIN_COSINE} to Keras's "
+            f"vectors, got {min_cosine:.3f}: calibrate with more texts, like those to "
             "serve"
         )
     if not int8 and not largest <= limit:
         raise OutputError(
-            f"{name} of the export must be within {limit:.1g} of what Keras computes, "
+            f"{name} of the export must be within {limit:.1g} of Keras's, "
             f"got {largest:.2g}: {format} was not written"
         )
     mean = float(gap[is_number].mean())

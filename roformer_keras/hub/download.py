@@ -143,8 +143,8 @@ def _check(path, target, verbose):
             partial.write_text(f"{checksum}  {target.name}\n", encoding="utf-8")
     elif record.read_bytes().split()[:1] != [checksum.encode()]:
         raise CheckpointError(
-            f"{target.name} has the SHA-256 {checksum}, which is not that of the first "
-            f"download in {record}; if the publisher has changed the file, delete the "
+            f"{target.name} has the SHA-256 {checksum}, but the first download had "
+            f"the one in {record}; if the publisher has changed the file, delete the "
             "record"
         )
 
@@ -195,7 +195,7 @@ def _fetch(url, target, verbose, retries, wait, timeout):
         except (SourceError, CheckpointError) as error:
             partial.unlink()
             raise DownloadError(
-                f"what {url} sent is not the checkpoint, and was deleted: {error}"
+                f"the file from {url} is not the checkpoint, and was deleted: {error}"
             ) from error
         finish(partial, record, target)
         _say(verbose, f"{target} is whole")

@@ -100,8 +100,8 @@ def read_export(folder: str | os.PathLike, formats: Collection[str]) -> dict:
     check_types(content, _FIELDS, Path(folder) / EXPORT)
     if (format := content["format"]) not in formats:
         raise SourceError(
-            f"such an export has the format {' or '.join(map(repr, formats))}; that of "
-            f"{folder} is {format!r:.80}"
+            f"the format of this export must be {' or '.join(map(repr, formats))}; the "
+            f"export in {folder} has {format!r:.80}"
         )
     with errors_at(Path(folder) / EXPORT):
         check_integer("dim", content["dim"], 1, _MAX_DIM)

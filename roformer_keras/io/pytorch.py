@@ -172,7 +172,7 @@ def _open_legacy(blob, stack):
     is_list = isinstance(keys, list) and all(type(key) is str for key in keys)
     refuse(
         not is_list or sorted(keys) != sorted(storages),
-        f"{blob.label}: its list of storages must name those of the tensors, and "
+        f"{blob.label}: its list of storages must name the tensors' storages, but "
         "does not; save or download it again",
         error=CheckpointError,
     )
@@ -180,7 +180,7 @@ def _open_legacy(blob, stack):
     for key in keys:
         storage, count = storages[key], blob.read(at, 8)
         if len(count) == 8 and struct.unpack("<q", count)[0] != storage.numbers:
-            raise _wrong_size(blob, storage, "another number of them")
+            raise _wrong_size(blob, storage, "another count")
         starts[key] = at + 8
         at += 8 + storage.size
         if at > len(blob):

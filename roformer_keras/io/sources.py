@@ -261,10 +261,10 @@ def _choose(tree) -> _Candidate:
     )
     refuse(
         EXPORT in names,
-        f"{tree.label} holds an export, which is no checkpoint: give the model of "
-        "which it was made, or run it by ServedEncoder, ServedGenerator or "
-        "load_exported of roformer_keras.export; one of export --generator is a "
-        "source of generate and serve",
+        f"{tree.label} holds an export, which is no checkpoint: give the model "
+        "from which it was made, or run it by ServedEncoder, ServedGenerator or "
+        "load_exported of roformer_keras.export; generate and serve also take an "
+        "export of export --generator",
         error=SourceError,
     )
     refuse(
@@ -481,7 +481,7 @@ def _unknown_content(path: Path) -> SourceError:
     prefix = re.sub(r"\.(meta|data-\d{5}-of-\d{5})$", "", path.name)
     problems = {
         "is empty: download or save it again": not head,
-        "is a web page, not a checkpoint: what was saved is probably an error page, "
+        "is a web page, not a checkpoint: it is probably an error page, "
         "download it again": head.lstrip().lower().startswith(_WEB_PAGES),
         f"is a {''.join(kinds)} archive: unpack it and give the path of the folder": (
             kinds

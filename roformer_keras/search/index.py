@@ -260,8 +260,8 @@ def known_source(folder: str | os.PathLike) -> str:
             if os.path.exists(resolve(source)):
                 return source
     raise SourceError(
-        f"the index {os.fspath(folder)} names the model {source!r:.200}, which is no "
-        "checkpoint and no file here: give the model with --source"
+        f"the index {os.fspath(folder)} names the model {source!r:.200}, but there is "
+        "no such checkpoint or file: give the model with --source"
     )
 
 
@@ -312,9 +312,9 @@ def _check_model(folder, record, encode, dim):
         distance = float(np.linalg.norm(encoded - probes, axis=1).max())
         if distance <= _MAX_DISTANCE:
             return
-        difference = f"whose vectors of the same texts are {distance:.2f} apart"
+        difference = f"with vectors at a distance of {distance:.2f} for the same texts"
     else:
-        difference = f"of {encoded.shape[1]} numbers a vector, not {dim}"
+        difference = f"with vectors of {encoded.shape[1]} numbers, not {dim}"
     name = record["source"] or "another model"
     raise ConfigurationError(
         f"the index {folder} was made by {name!r:.200}, got a model {difference}",

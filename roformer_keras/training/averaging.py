@@ -161,9 +161,9 @@ class AverageCheckpoints(keras.callbacks.Callback):
         checkpoints = LastCheckpoints(folder, self.max_count)
         refuse(
             checkpoints.updates() and not self._first,
-            f"{folder} must hold no checkpoints where a training starts, and holds "
-            "those of another: choose another folder, or resume that training from "
-            "its state",
+            f"{folder} must hold no checkpoints when a training starts, but holds "
+            "checkpoints of another training: choose another folder, or resume that "
+            "training from its state",
         )
         checkpoints.drop_after(self._first)
         return checkpoints

@@ -103,8 +103,8 @@ def _check_classes(examples, settings):
     alone = sum(count == 1 for count in Counter(labels).values())
     if alone > len(labels) / 2:
         raise SourceError(
-            f"{examples.path} must have classes that come again, and those of {alone} "
-            f"of {len(labels)} rows do not, such as {labels[0]!r:.40}",
+            f"{examples.path} must have several rows for a class, but {alone} of "
+            f"{len(labels)} rows have a class of one row, such as {labels[0]!r:.40}",
             hint=Hint(
                 "if texts and labels are swapped, name their columns with {fields}"
                 + _PAIRS_HINT * (2 in task.text_counts and not settings.pairs)

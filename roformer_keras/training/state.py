@@ -76,8 +76,8 @@ def load_variables(path: Path, variables: Mapping[str, Sequence]) -> None:
         for group, members in variables.items():
             if _paths(members) != paths.get(group):
                 raise CheckpointError(
-                    f"{path} must hold the variables of this {group}, and holds "
-                    "others. Another version of a package names variables "
+                    f"{path} must hold the variables of this {group}, but holds "
+                    "other variables. Another version of a package names variables "
                     "differently: start again, with the last preset as source"
                 )
             for number, variable in enumerate(members):

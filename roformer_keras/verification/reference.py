@@ -179,8 +179,8 @@ class Reference:
             self._log.seek(0)
             tail = self._log.read()[-2000:].decode(errors="replace")
             raise ReferenceUnavailable(
-                f"the reference process ended early, with code {code}; the end of what "
-                f"it said:\n{tail}",
+                f"the reference process ended early, with code {code}; the end of its "
+                f"output:\n{tail}",
                 hint=self.install,
             )
         answer = json.loads(line)

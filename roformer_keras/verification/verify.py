@@ -207,7 +207,7 @@ def _verify_published(path, config) -> Report:
     published = PUBLISHED.get(Path(path).stem)
     if published is None:
         raise ConfigurationError(
-            f"nothing is published of {Path(path).stem!r}; of these there is: "
+            f"there are no published values for {Path(path).stem!r}, only for "
             f"{', '.join(PUBLISHED)}"
         )
     model = counterpart(path, {"with_mlm": "linear"}, config=config)

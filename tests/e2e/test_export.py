@@ -188,7 +188,7 @@ def test_differences_leave_out_what_both_exclude():
     assert found_differences == pytest.approx(differences)
     for wrong in (np.inf, np.nan, -1e9):
         outputs[0, 0] = wrong
-        with pytest.raises(OutputError, match="got 1 other places of 6"):
+        with pytest.raises(OutputError, match="got 1 of 6 positions that differ"):
             exported_model._compare("outputs", outputs, expected, "onnx", True)
 
 

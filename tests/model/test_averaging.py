@@ -177,7 +177,7 @@ def test_folders_that_are_refused(tmp_path):
     fit(make_model(), AverageCheckpoints(2, folder=folder))
     contents = {path: path.read_bytes() for path in folder.iterdir()}
     assert len(contents) == 2
-    with pytest.raises(ConfigurationError, match="must hold no checkpoints where"):
+    with pytest.raises(ConfigurationError, match="must hold no checkpoints when"):
         fit(make_model(), AverageCheckpoints(2, folder=folder))
     assert {path: path.read_bytes() for path in folder.iterdir()} == contents
     Path(tmp_path, "file").write_text("")

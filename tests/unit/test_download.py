@@ -394,7 +394,7 @@ def test_another_file_than_at_first_is_refused(tmp_path, fetch, capsys):
     other = make_zip(**{"other.txt": b"1"})
     path.write_bytes(other)
     with serving(whole(other), whole(ZIP)) as server:
-        text = fail("is not that of the first download", fetch, server, verbose=1)
+        text = fail("but the first download had the one in", fetch, server, verbose=1)
         assert "was deleted" in text
         # What was there is kept, until the first file comes again.
         assert path.read_bytes() == other
@@ -420,7 +420,7 @@ def test_a_record_of_a_first_download_that_is_damaged(tmp_path, fetch):
     for content in (b"\xed", b"", b"\0", b"0" * 64):
         (tmp_path / f"{NAME}.zip.sha256").write_bytes(content)
         with serving(whole(ZIP)) as server:
-            fail("is not that of the first download", fetch, server)
+            fail("but the first download had the one in", fetch, server)
 
 
 def test_a_mirror_without_encryption_is_warned_of(tmp_path, fetch, capsys):

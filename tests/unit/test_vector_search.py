@@ -141,9 +141,9 @@ def test_an_index_finds_what_all_cosines_find(folder):
 
 
 def test_another_model_is_refused(folder):
-    with pytest.raises(ConfigurationError, match="was made by 'x', got a model whose"):
+    with pytest.raises(ConfigurationError, match="was made by 'x', got a model with"):
         VectorIndex(folder, lambda texts: encode(texts, seed=1))
-    with pytest.raises(ConfigurationError, match="of 4 numbers a vector, not 8"):
+    with pytest.raises(ConfigurationError, match="with vectors of 4 numbers, not 8"):
         VectorIndex(folder, lambda texts: encode(texts)[:, :4])
     with pytest.raises(ConfigurationError, match="a model that encodes texts"):
         VectorIndex(folder, "x")
