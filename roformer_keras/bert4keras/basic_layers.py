@@ -49,8 +49,9 @@ class GlobalMaxPooling1D(NodeTensors, keras.layers.GlobalMaxPooling1D):
         super().__init__(*args, **kwargs)
         self.supports_masking = True
 
-    def call(self, inputs: Any, mask: Any = None) -> Any:
-        return super().call(hide_positions(self, inputs, mask))
+    def call(self, inputs: Any, **mask: Any) -> Any:
+        # A mask that is a named argument would be saved with the model.
+        return super().call(hide_positions(self, inputs, **mask))
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         return None

@@ -27,8 +27,7 @@ Layers:
 - `layer.get_output_at(i)` and `layer.get_input_at(i)` are the tensors of its call `i`.
 - Layers that merge branches have the mask where all branches have it, see
   `join_masks`, and merge hidden numbers as well. `GlobalMaxPooling1D` leaves out what
-  the mask hides. Where that differs from Keras 3, the layer is saved as one of this
-  package.
+  the mask hides. They are saved as layers of this package.
 - The mask of a list is None if none of its tensors has one.
 - `add_metric` in a layer's `call` shows a mean in training.
 - A `Lambda` drops the mask without a word.
@@ -45,7 +44,8 @@ from typing import Any
 import keras as keras3
 
 from roformer_keras.bert4keras import keras_functions as K
-from roformer_keras.bert4keras.keras2_layers import DIFFERENT, layer_class
+from roformer_keras.bert4keras.basic_layers import MASKED
+from roformer_keras.bert4keras.keras2_layers import layer_class
 from roformer_keras.bert4keras.keras2_models import (
     Model,
     ModelCheckpoint,
@@ -162,7 +162,7 @@ _BY_ID = {
 } | {
     id(getattr(keras3.layers, name)): value
     for name, value in _NAMES["layers"].items()
-    if name in DIFFERENT or name.capitalize() in MERGES
+    if name in (*MASKED, "Lambda") or name.capitalize() in MERGES
 }
 # The package of `tf.keras`, and where scripts import it from.
 _TF_KERAS = "keras._tf_keras.keras"

@@ -17,7 +17,7 @@ from roformer_keras.base import quirks
 from roformer_keras.base.checks import check_choice
 from roformer_keras.base.errors import ConfigurationError, refuse
 from roformer_keras.bert4keras import sequences, train_functions, weight_files
-from roformer_keras.bert4keras.node_tensors import NodeTensors, as_keras
+from roformer_keras.bert4keras.node_tensors import NodeTensors, subclass_as_keras
 from roformer_keras.data.adapters import SIGNATURES, call_without_wait
 from roformer_keras.data.generators import as_inputs
 from roformer_keras.io.archive import scratch_folder
@@ -315,29 +315,41 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
 class Model(ScriptModel, keras.Model):
     """`keras.Model` with the methods of Keras 2."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        kind = Functional if cls is Model and _has_tensors(args, kwargs) else cls
+    # Keras's names, under which the classes here are saved.
+    __module__ = keras.Model.__module__
+
+    def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:
+        arguments = keras.tree.flatten([args, kwargs])
+        has_tensors = any(map(keras.utils.is_keras_tensor, arguments))
+        kind = _functional_class(cls) if has_tensors else cls
         return keras.Model.__new__(kind, *args, **kwargs)
 
     def __init__(self, *args: Any, **kwargs: Any):
-        if _has_tensors(args, kwargs):
-            if not isinstance(self, _Functional):
-                _make_functional(type(self))
-            args, kwargs = _with_single_output(args, kwargs)
+        if not isinstance(self, _Functional):
+            refuse(
+                len(args) == 2 or "outputs" in kwargs,
+                f"{type(self).__name__} must be called with the tensors that it hands "
+                "to Model.__init__",
+                hint="pass inputs and outputs to the class, or define call",
+            )
+            super().__init__(*args, **kwargs)
+            return
+        args, kwargs = _with_single_output(*args, **kwargs)
         super().__init__(*args, **kwargs)
-        if isinstance(self, _Functional):
-            _build_parts(self)
+        _build_parts(self)
 
 
 class Functional(Model, _Functional):
     """Class of `Model(inputs, outputs)`."""
 
+    __module__ = _Functional.__module__
     input_shape, output_shape = _Functional.input_shape, _Functional.output_shape
 
 
 class Sequential(ScriptModel, keras.Sequential):
     """`keras.Sequential` with the methods of Keras 2."""
 
+    __module__ = keras.Sequential.__module__
     input_shape = keras.Sequential.input_shape
     output_shape = keras.Sequential.output_shape
 
@@ -371,33 +383,26 @@ def _copied(metric):
     return type(metric).from_config(metric.get_config())
 
 
-def _has_tensors(args, kwargs):
-    """True for the arguments of a functional model."""
-    return len(args) == 2 or "outputs" in kwargs
-
-
-def _make_functional(cls):
-    """Makes a script's subclass of `Model` one of `Functional`, as Keras does."""
+@functools.cache
+def _functional_class(cls):
+    """The class of functional models of a subclass of `Model`."""
+    if issubclass(cls, Functional):
+        return cls
     if cls is Model:
         return Functional
-    if issubclass(cls, Model) and not issubclass(cls, Functional):
-        cls.__bases__ = tuple(map(_make_functional, cls.__bases__))
-    return cls
+    names = ("__module__", "__qualname__", "__doc__")
+    content = {name: getattr(cls, name) for name in names}
+    functional = type(cls.__name__, (cls, Functional), content)
+    package, _, name = keras.saving.get_registered_name(cls).rpartition(">")
+    if package:
+        keras.saving.register_keras_serializable(package, name)(functional)
+    return functional
 
 
-def _with_single_output(args, kwargs):
-    outputs = kwargs["outputs"] if "outputs" in kwargs else args[1]
-    if not isinstance(outputs, list | tuple) or len(outputs) != 1:
-        return args, kwargs
-    if "outputs" in kwargs:
-        return args, {**kwargs, "outputs": outputs[0]}
-    return (args[0], outputs[0]), kwargs
-
-
-as_keras(Model, keras.Model)
-as_keras(Functional, _Functional)
-as_keras(Sequential, keras.Sequential)
-_MODELS = {_Functional: Functional, keras.Sequential: Sequential}
+def _with_single_output(inputs=None, outputs=None, *args, **kwargs):
+    """Arguments of a functional model, where a list of one output is that output."""
+    is_single = isinstance(outputs, list | tuple) and len(outputs) == 1
+    return (inputs, outputs[0] if is_single else outputs, *args), kwargs
 
 
 class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
@@ -429,9 +434,7 @@ def optimizer_class(base: Any) -> Any:
         self.learning_rate = rate
 
     rate = property(lambda self: self.learning_rate, set_rate)
-    return as_keras(
-        type(base.__name__, (base,), {"__init__": initialize, "lr": rate}), base
-    )
+    return subclass_as_keras(base, (), {"__init__": initialize, "lr": rate})
 
 
 def save_model(
@@ -449,11 +452,10 @@ def load_model(
         # Keras cannot read the short names that it writes there.
         short_names = {x: keras.losses.get(x) for x in ("mse", "mae", "mape", "msle")}
         custom_objects = short_names | (custom_objects or {})
+    classes = {"Functional": Functional, "Sequential": Sequential}
+    custom_objects = classes | (custom_objects or {})
     with _readable(filepath) as path:
-        model = keras.saving.load_model(path, custom_objects, *args, **options)
-    if type(model) in _MODELS:
-        object.__setattr__(model, "__class__", _MODELS[type(model)])
-    return model
+        return keras.saving.load_model(path, custom_objects, *args, **options)
 
 
 @contextlib.contextmanager

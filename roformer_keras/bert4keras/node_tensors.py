@@ -1,6 +1,7 @@
 """A mixin of all layers and models with the habits of Keras 2, see `keras2`."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -10,11 +11,13 @@ from roformer_keras.base import quirks
 from roformer_keras.bert4keras.layer_functions import named_activation
 
 
-def as_keras(cls: type, base: type) -> type:
-    """A class that is saved under the name of Keras's own, which then loads it."""
-    cls.__name__, cls.__qualname__ = base.__name__, base.__qualname__
-    cls.__module__, cls.__doc__ = base.__module__, base.__doc__
-    return cls
+def subclass_as_keras(
+    base: type, mixins: tuple[type, ...] = (), methods: Mapping[str, Any] | None = None
+) -> type:
+    """A subclass that is saved under the name of Keras's class, which then loads it."""
+    names = ("__module__", "__qualname__", "__doc__")
+    content = {name: getattr(base, name) for name in names}
+    return type(base.__name__, (*mixins, base), {**content, **(methods or {})})
 
 
 _OLD_ORDER = ("name", "shape", "dtype", "initializer", "regularizer", "trainable")

@@ -12,16 +12,17 @@ from keras import ops
 from roformer_keras.base.errors import CheckpointError, printable, refuse
 from roformer_keras.bert4keras.block_layers import MultiHeadAttention
 from roformer_keras.bert4keras.keras2 import keras
-from roformer_keras.bert4keras.node_tensors import as_keras
 from roformer_keras.conversion.reader import opened_bundle
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.tensor_bundle import write_shard
-from roformer_keras.models.initializers import TruncatedNormal
+from roformer_keras.models import initializers
 from roformer_keras.models.kept_tokens import KeptTokens
 
 
-class _DrawnBy(keras3.initializers.TruncatedNormal):
-    """A method of a script as an initializer, which is saved as one of Keras."""
+class TruncatedNormal(keras3.initializers.TruncatedNormal):
+    """A method of a script as an initializer, which is saved as the one of Keras."""
+
+    __module__ = keras3.initializers.TruncatedNormal.__module__
 
     def __init__(self, draw: Callable):
         super().__init__()
@@ -30,11 +31,8 @@ class _DrawnBy(keras3.initializers.TruncatedNormal):
     def __call__(self, shape: Any, dtype: Any = None) -> Any:
         return self._draw(shape, dtype)
 
-    def clone(self) -> "_DrawnBy":
+    def clone(self) -> "TruncatedNormal":
         return self
-
-
-as_keras(_DrawnBy, keras3.initializers.TruncatedNormal)
 
 
 class Transformer:
@@ -234,7 +232,7 @@ class Transformer:
                 **{**kwargs, "name": self.prefixed(kwargs["name"])}
             )
         kwargs = {
-            key: _DrawnBy(value)
+            key: TruncatedNormal(value)
             if key.endswith("initializer") and inspect.isroutine(value)
             else value
             for key, value in kwargs.items()
@@ -270,7 +268,7 @@ class Transformer:
     @property
     def initializer(self) -> Any:
         """Of new kernels and tables."""
-        return TruncatedNormal(stddev=0.02)
+        return initializers.TruncatedNormal(stddev=0.02)
 
     def simplify(self, inputs: Sequence) -> Any:
         """A list without its Nones; a tensor if only one is left."""

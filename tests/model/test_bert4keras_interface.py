@@ -13,7 +13,7 @@ from roformer_keras.base.errors import ConfigurationError, RoFormerError
 from roformer_keras.bert4keras import backend, layers
 from roformer_keras.bert4keras.backend import K, keras
 from roformer_keras.bert4keras.keras2 import keras2_habits
-from roformer_keras.bert4keras.layer_functions import MERGES, PLAIN
+from roformer_keras.bert4keras.layer_functions import MERGES
 from roformer_keras.bert4keras.snippets import adversarial_training
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 from tools.reference.interface import OF_BACKEND, OF_LAYERS, OF_TAGS, answers
@@ -198,30 +198,66 @@ def test_a_loss_layer_trains_by_the_mean_and_shows_its_metric():
     np.testing.assert_allclose(history["distance"], np.mean(abs(predicted - y)), 1e-5)
 
 
-POOLING = "GlobalMaxPooling1D"
-
-
-@pytest.mark.parametrize("name", [*MERGES, POOLING])
-def test_layers_are_saved_as_those_of_keras_where_masks_are_its_own(name):
-    """Elsewhere a file that Keras alone loads would give other numbers."""
+@pytest.mark.parametrize("name", [*MERGES, "GlobalMaxPooling1D"])
+def test_layers_with_masks_of_keras_2_are_saved_as_layers_of_this_package(name):
+    """A file that Keras alone loads would give other numbers."""
     ids = keras.Input((None,))
     masked = keras.layers.Embedding(5, 3, mask_zero=True)(ids)
-    plain = keras.layers.Embedding(5, 3)(ids)
-    for pair, is_ours in (
-        ((plain, plain), False),
-        ((masked, keras.layers.Dense(3)(masked)), name in (*PLAIN, POOLING)),
-        ((masked, plain), True),
-    ):
-        layer = getattr(keras.layers, name)()
-        outputs = layer(pair[0] if name == POOLING else list(pair))
-        (node,) = keras.Model(ids, outputs).get_config()["layers"][-1]["inbound_nodes"]
-        assert node["kwargs"] == {}
+    layer = getattr(keras.layers, name)()
+    outputs = layer(masked if name not in MERGES else [masked, masked])
+    (node,) = keras.Model(ids, outputs).get_config()["layers"][-1]["inbound_nodes"]
+    assert node["kwargs"] == {}
+    saved = keras.saving.serialize_keras_object(layer)
+    assert saved["registered_name"] == f"bert4keras>{name}"
+    assert type(keras.saving.deserialize_keras_object(saved)) is type(layer)
+
+
+def test_other_layers_are_saved_as_those_of_keras():
+    for name, argument in (("Dense", 3), ("Lambda", abs), ("Dropout", 0.5)):
+        layer = getattr(keras.layers, name)(argument)
         saved = keras.saving.serialize_keras_object(layer)
         # Keras's own name, by which Keras loads it, is none of a package.
-        assert saved["registered_name"] == (f"bert4keras>{name}" if is_ours else name)
-        again = keras.saving.deserialize_keras_object(saved)
-        expected_class = type(layer) if is_ours else getattr(keras3.layers, name)
-        assert type(again) is expected_class
+        assert saved["registered_name"] == name
+
+
+@keras3.saving.register_keras_serializable("a_script")
+class Averaging(keras.Model):
+    """A subclass that is made of tensors, with an argument of its own."""
+
+    def __init__(self, *args, share=0.5, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.share = share
+
+    def train_step(self, data):
+        return {"share": self.share}
+
+
+def test_a_subclass_of_model_is_functional_if_it_is_called_with_tensors(tmp_path):
+    inputs = keras.Input((2,))
+    outputs = keras.layers.Dense(3)(inputs)
+    model = Averaging(inputs, [outputs], share=0.25)
+    assert isinstance(model, Averaging) and model.output is outputs
+    assert Averaging.__mro__[1] is keras.Model
+    model.compile("sgd", "mse")
+    x, y = np.ones((1, 2)), np.ones((1, 3))
+    assert model.fit(x, y, verbose=0).history == {"share": [0.25]}
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert isinstance(again, Averaging) and hasattr(again, "fit_generator")
+    np.testing.assert_array_equal(again(x), model(x))
+    with pytest.raises(ConfigurationError, match="must be called with the tensors"):
+        type("Made", (keras.Model,), {"__init__": make_inside})()
+
+
+def make_inside(model):
+    inputs = keras.Input((2,))
+    keras.Model.__init__(model, inputs, keras.layers.Dense(3)(inputs))
+
+
+def test_files_of_keras_are_loaded_with_the_methods_of_keras_2(tmp_path):
+    inputs = keras3.Input((2,))
+    keras3.Model(inputs, keras3.layers.Dense(3)(inputs)).save(tmp_path / "a.keras")
+    assert type(keras.models.load_model(tmp_path / "a.keras")).fit_generator
 
 
 def test_a_model_with_masks_of_keras_2_is_saved_and_loaded(tmp_path):
