@@ -9,7 +9,6 @@ import builtins
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -17,6 +16,7 @@ from keras import ops
 
 from roformer_keras.base import quirks
 from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.types import TensorLike, Unchecked
 from roformer_keras.bert4keras.train_functions import function, gradients  # noqa: F401
 
 
@@ -27,7 +27,7 @@ def _same(names, arguments, **defaults):
 
 # K.name -> the operation of Keras 3, the arguments that Keras 2 requires, and the
 # defaults of the others. The operation takes them in this order; `name` is dropped.
-_OPERATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
+_OPERATIONS: dict[str, tuple[str, str, dict[str, Unchecked]]] = {
     **_same("abs cos exp log round sigmoid sign sin softplus softsign square", "x"),
     **_same("tanh transpose", "x"),
     **_same("equal greater greater_equal less less_equal not_equal", "x y"),
@@ -76,7 +76,7 @@ _OTHER_WAYS = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> TensorLike:
     same = f"keras.ops.{name}" if hasattr(ops, name) else "https://keras.io/api/ops"
     raise AttributeError(
         f"K.{name} is not covered by roformer_keras.bert4keras: use "
@@ -112,7 +112,7 @@ def _operation(name, operation, required, defaults):
         ]
     )
 
-    def call(*arguments: Any, **options: Any) -> Any:
+    def call(*arguments: Unchecked, **options: Unchecked) -> TensorLike:
         bound = signature.bind(*arguments, **options)
         bound.apply_defaults()
         bound.arguments.pop("name", None)
@@ -126,44 +126,20 @@ def _operation(name, operation, required, defaults):
     return call
 
 
-globals().update({name: _operation(name, *row) for name, row in _OPERATIONS.items()})
-
 # === Types and settings ===
 
-floatx = keras.config.floatx
-set_floatx = keras.config.set_floatx
-epsilon = keras.config.epsilon
-set_epsilon = keras.config.set_epsilon
-image_data_format = keras.config.image_data_format
-clear_session = keras.utils.clear_session
 
-
-def backend() -> str:
-    """The name of the backend, as in Keras 2."""
-    return keras.config.backend()
-
-
-def dtype(x: Any) -> str:
+def dtype(x: TensorLike) -> str:
     """The name of a tensor's type."""
     return keras.backend.standardize_dtype(x.dtype)
 
 
-def cast(x: Any, dtype: str) -> Any:
+def cast(x: TensorLike, dtype: str) -> TensorLike:
     """`x` in another type."""
     return ops.cast(_tensor(x), dtype)
 
 
-def cast_to_floatx(x: Any) -> Any:
-    """`x` in the default float type."""
-    return cast(x, keras.config.floatx())
-
-
-def is_keras_tensor(x: Any) -> bool:
-    """True if `x` is symbolic."""
-    return keras.utils.is_keras_tensor(x)
-
-
-def is_tensor(x: Any) -> bool:
+def is_tensor(x: TensorLike) -> bool:
     """True if `x` is a tensor of the backend, or symbolic."""
     return ops.is_tensor(x) or keras.utils.is_keras_tensor(x)
 
@@ -171,27 +147,17 @@ def is_tensor(x: Any) -> bool:
 # === Sizes and places ===
 
 
-def shape(x: Any) -> Shape:
+def shape(x: TensorLike) -> Shape:
     """The sizes of a tensor: ints, and tensors where only the run knows them."""
     return Shape(ops.shape(x))
 
 
-def int_shape(x: Any) -> tuple:
-    """The sizes that are known, and None for the others."""
-    return tuple(x.shape)
-
-
-def ndim(x: Any) -> int:
+def ndim(x: TensorLike) -> int:
     """The number of axes."""
     return len(x.shape)
 
 
-def count_params(x: Any) -> int:
-    """The number of elements of a variable."""
-    return int(np.prod(x.shape))
-
-
-def reshape(tensor: Any, *args: Any) -> Any:
+def reshape(tensor: TensorLike, *args: TensorLike) -> TensorLike:
     """`tensor` in another shape.
 
     Args:
@@ -226,7 +192,9 @@ def _sizes(shape):
     return tuple(shape[i] for i in range(shape.shape[0]))
 
 
-def flatten(x: Any, start: int | None = None, end: int | None = None) -> Any:
+def flatten(
+    x: TensorLike, start: int | None = None, end: int | None = None
+) -> TensorLike:
     """`x` with the axes from `start` to `end` as one; by default with one axis."""
     start, end = start or 0, end or ndim(x)
     if end < 0:
@@ -237,54 +205,16 @@ def flatten(x: Any, start: int | None = None, end: int | None = None) -> Any:
     return _reshaped(x, (*sizes[:start], -1, *sizes[end:]))
 
 
-def batch_flatten(x: Any) -> Any:
-    """`x` with two axes, the first as it is."""
-    return flatten(x, 1)
-
-
-def stack(x: Sequence, axis: int = 0) -> Any:
-    """Tensors or numbers along a new axis."""
-    return ops.stack([_tensor(item) for item in x], axis)
-
-
-def concatenate(tensors: Sequence, axis: int = -1) -> Any:
-    """Tensors, or shapes, one after another along an axis."""
-    return ops.concatenate([_tensor(x) for x in tensors], axis=axis)
-
-
-def repeat(x: Any, n: int) -> Any:
-    """`(batch, dim)` as `(batch, n, dim)`."""
-    return ops.repeat(ops.expand_dims(x, 1), n, axis=1)
-
-
-def slice(x: Any, start: Any, size: Any) -> Any:  # Keras's name.
-    """A block of `x` from `start`, of a size."""
-    return ops.slice(x, start, _sizes(size))
-
-
-def temporal_padding(x: Any, padding: tuple = (1, 1)) -> Any:
-    """`(batch, length, dim)` with zeros before and after the length."""
-    return ops.pad(x, [(0, 0), tuple(padding), (0, 0)])
-
-
-def gather(reference: Any, indices: Any) -> Any:
-    """Rows of `reference`."""
-    return ops.take(reference, ops.cast(indices, "int32"), axis=0)
-
-
-def one_hot(indices: Any, num_classes: int) -> Any:
-    """1 at a class number, 0 at the others, along a new last axis."""
-    return ops.one_hot(ops.cast(indices, "int32"), num_classes)
-
-
-def where(cond: Any, x: Any, y: Any) -> Any:
+def where(cond: TensorLike, x: TensorLike, y: TensorLike) -> TensorLike:
     """`x` where `cond` is true, else `y`; all are broadcast. Two numbers are floats."""
     if not (hasattr(x, "dtype") or hasattr(y, "dtype")):
-        x = cast_to_floatx(x)
+        x = cast(x, keras.config.floatx())
     return ops.where(ops.cast(cond, "bool"), x, y)
 
 
-def switch(condition: Any, then_expression: Any, else_expression: Any) -> Any:
+def switch(
+    condition: TensorLike, then_expression: TensorLike, else_expression: TensorLike
+) -> TensorLike:
     """One of two tensors, or of the results of two functions.
 
     Args:
@@ -300,18 +230,15 @@ def switch(condition: Any, then_expression: Any, else_expression: Any) -> Any:
     return ops.where(condition, *results)
 
 
-def map_fn(fn: Callable, elems: Any, name: str | None = None, dtype: Any = None) -> Any:
-    """The results of a function of each element of the first axis."""
-    results = ops.map(fn, elems)
-    return results if dtype is None else ops.cast(results, dtype)
-
-
 # === New tensors and variables ===
 
 
 def constant(
-    value: Any, dtype: str | None = None, shape: Any = None, name: str | None = None
-) -> Any:
+    value: TensorLike,
+    dtype: str | None = None,
+    shape: Sequence[int] | None = None,
+    name: str | None = None,
+) -> TensorLike:
     """A tensor of numbers, in the default float type unless given."""
     array = np.asarray(value, dtype=dtype or keras.config.floatx())
     if shape is not None:
@@ -319,25 +246,9 @@ def constant(
     return ops.convert_to_tensor(array)
 
 
-def zeros(shape: Any, dtype: str | None = None, name: str | None = None) -> Any:
-    """A tensor of zeros."""
-    return ops.zeros(_sizes(shape), dtype or keras.config.floatx())
-
-
-def ones(shape: Any, dtype: str | None = None, name: str | None = None) -> Any:
-    """A tensor of ones."""
-    return ops.ones(_sizes(shape), dtype or keras.config.floatx())
-
-
-def eye(size: Any, dtype: str | None = None, name: str | None = None) -> Any:
-    """The unit matrix; its size may be a tensor."""
-    numbers = ops.arange(size)
-    return cast(
-        ops.equal(numbers[:, None], numbers[None, :]), dtype or keras.config.floatx()
-    )
-
-
-def arange(start: Any, stop: Any = None, step: int = 1, dtype: str = "int32") -> Any:
+def arange(
+    start: TensorLike, stop: TensorLike = None, step: int = 1, dtype: str = "int32"
+) -> TensorLike:
     """Numbers from `start`, before `stop`; floats if one of them is a float."""
     if stop is None:
         start, stop = 0, start if ops.is_tensor(start) else builtins.max(start, 0)
@@ -353,7 +264,9 @@ def _random(name, **defaults):
     """
     defaults |= {"dtype": None, "seed": None}
 
-    def draw(shape: Any, *arguments: Any, **options: Any) -> Any:
+    def draw(
+        shape: TensorLike, *arguments: Unchecked, **options: Unchecked
+    ) -> TensorLike:
         positional = dict(zip(defaults, arguments, strict=False))
         first, second, dtype, seed = {**defaults, **positional, **options}.values()
         seed = np.random.randint(10_000_000) if seed is None else seed
@@ -376,38 +289,14 @@ random_normal = _random("normal", mean=0.0, stddev=1.0)
 truncated_normal = _random("truncated_normal", mean=0.0, stddev=1.0)
 
 
-def random_binomial(
-    shape: Any, p: float = 0.0, dtype: str | None = None, seed: int | None = None
-) -> Any:
-    """1 with probability `p`, and else 0."""
-    dtype = dtype or keras.config.floatx()
-    return ops.cast(random_uniform(shape, dtype=dtype, seed=seed) <= p, dtype)
-
-
-def variable(value: Any, dtype: str | None = None, name: str | None = None) -> Any:
+def variable(
+    value: TensorLike, dtype: str | None = None, name: str | None = None
+) -> TensorLike:
     """A `keras.Variable` with a copy of the value."""
     dtype = dtype or keras.config.floatx()
     value = ops.copy(value) if ops.is_tensor(value) else value
     # PyTorch trains no integers.
     return keras.Variable(value, dtype=dtype, trainable="int" not in dtype, name=name)
-
-
-def get_value(x: Any) -> np.ndarray:
-    """The number or numbers that a tensor or a variable holds."""
-    return ops.convert_to_numpy(x)
-
-
-eval = get_value  # Keras's name.
-
-
-def set_value(x: Any, value: Any) -> None:
-    """Assigns to a variable."""
-    x.assign(value)
-
-
-def batch_get_value(variables: Sequence) -> list[np.ndarray]:
-    """Values of variables."""
-    return [get_value(variable) for variable in variables]
 
 
 def batch_set_value(pairs: Sequence) -> None:
@@ -416,32 +305,21 @@ def batch_set_value(pairs: Sequence) -> None:
         variable.assign(value)
 
 
-def update(x: Any, new_x: Any) -> Any:
-    """Assigns to a variable inside a computation."""
-    return x.assign(new_x)
-
-
-def update_add(x: Any, increment: Any) -> Any:
-    """Adds to a variable inside a computation."""
-    return x.assign(x + increment)
-
-
-def update_sub(x: Any, decrement: Any) -> Any:
-    """Subtracts from a variable inside a computation."""
-    return x.assign(x - decrement)
-
-
 # === Computation ===
 
 
-def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def mean(
+    x: TensorLike, axis: int | Sequence[int] | None = None, keepdims: bool = False
+) -> TensorLike:
     """The mean; that of integers is an integer."""
     x = _tensor(x)
     averaged = ops.mean(x, tuple(axis) if isinstance(axis, list) else axis, keepdims)
     return ops.cast(averaged, dtype(x)) if "int" in dtype(x) else averaged
 
 
-def prod(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def prod(
+    x: TensorLike, axis: int | Sequence[int] | None = None, keepdims: bool = False
+) -> TensorLike:
     """The product; that of a tuple of sizes is an int, if they are."""
     if isinstance(x, tuple):
         return math.prod(x)
@@ -449,7 +327,7 @@ def prod(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return ops.prod(_tensor(x), axis, keepdims)
 
 
-def clip(x: Any, min_value: Any, max_value: Any) -> Any:
+def clip(x: TensorLike, min_value: TensorLike, max_value: TensorLike) -> TensorLike:
     """`x` between two values, each of which may be None."""
     if min_value is None:
         return ops.minimum(x, max_value)
@@ -457,31 +335,9 @@ def clip(x: Any, min_value: Any, max_value: Any) -> Any:
     return x if max_value is None else ops.minimum(x, ops.maximum(min_value, max_value))
 
 
-def sqrt(x: Any) -> Any:
-    """The square root; 0 of a negative number."""
-    return ops.sqrt(ops.maximum(x, 0))
-
-
-def relu(
-    x: Any, alpha: float = 0.0, max_value: float | None = None, threshold: float = 0.0
-) -> Any:
-    """`keras.activations.relu`, with the names of Keras 2."""
-    return keras.activations.relu(_tensor(x), alpha, max_value, threshold)
-
-
-def hard_sigmoid(x: Any) -> Any:
-    """`0.2 * x + 0.5`, between 0 and 1."""
-    return ops.clip(0.2 * _tensor(x) + 0.5, 0.0, 1.0)
-
-
-def stop_gradient(variables: Any) -> Any:
-    """A tensor that is a constant to gradients, or a list of them."""
-    if isinstance(variables, list | tuple):
-        return [ops.stop_gradient(x) for x in variables]
-    return ops.stop_gradient(variables)
-
-
-def bias_add(x: Any, bias: Any, data_format: str | None = None) -> Any:
+def bias_add(
+    x: TensorLike, bias: TensorLike, data_format: str | None = None
+) -> TensorLike:
     """`x` with a bias of its channels, or one of its shape without the batch."""
     if data_format == "channels_first":
         *others, channels = ops.shape(bias)
@@ -490,27 +346,17 @@ def bias_add(x: Any, bias: Any, data_format: str | None = None) -> Any:
     return ops.add(x, bias)
 
 
-def in_top_k(predictions: Any, targets: Any, k: int) -> Any:
-    """True where the score of a row's target is among its `k` greatest."""
-    return ops.in_top_k(targets, predictions, k)
-
-
-def l2_normalize(x: Any, axis: int | None = None) -> Any:
-    """`x` divided by its length along an axis."""
-    square = ops.sum(ops.square(x), axis=axis, keepdims=True)
-    return x * ops.rsqrt(ops.maximum(square, 1e-12))
-
-
-def dot(x: Any, y: Any) -> Any:
+def dot(x: TensorLike, y: TensorLike) -> TensorLike:
     """The product of the last axis of `x` with the last but one of `y`."""
-    if ndim(y) == 1:
-        return ops.tensordot(x, y, axes=[[ndim(x) - 1], [0]])
     if ndim(y) == 2:
         return ops.matmul(x, y)
-    return ops.tensordot(x, y, axes=[[ndim(x) - 1], [ndim(y) - 2]])
+    axis = builtins.max(ndim(y) - 2, 0)
+    return ops.tensordot(x, y, axes=[[ndim(x) - 1], [axis]])
 
 
-def batch_dot(x: Any, y: Any, axes: Any = None) -> Any:
+def batch_dot(
+    x: TensorLike, y: TensorLike, axes: int | Sequence[int] | None = None
+) -> TensorLike:
     """The product of two batches, row by row, as `keras.layers.Dot` computes it."""
     if axes is None:
         axes = (ndim(x) - 1, builtins.max(ndim(y) - 2, 1))
@@ -518,14 +364,9 @@ def batch_dot(x: Any, y: Any, axes: Any = None) -> Any:
     return keras.layers.Dot(axes=axes, name="batch_dot")([x, y])
 
 
-def dropout(
-    x: Any, level: float, noise_shape: Any = None, seed: int | None = None
-) -> Any:
-    """`x` with a share of its elements set to 0, and the others scaled."""
-    return keras.random.dropout(x, level, noise_shape, seed)
-
-
-def in_train_phase(x: Any, alt: Any, training: Any = None) -> Any:
+def in_train_phase(
+    x: TensorLike, alt: TensorLike, training: bool | None = None
+) -> TensorLike:
     """`x` or its result in training, else `alt`.
 
     Args:
@@ -546,12 +387,12 @@ def in_train_phase(x: Any, alt: Any, training: Any = None) -> Any:
 
 
 def sparse_categorical_crossentropy(
-    target: Any,
-    output: Any,
+    target: TensorLike,
+    output: TensorLike,
     from_logits: bool = False,
     axis: int = -1,
     ignore_class: int | None = None,
-) -> Any:
+) -> TensorLike:
     """The cross-entropy of class numbers.
 
     Args:
@@ -580,7 +421,9 @@ def sparse_categorical_crossentropy(
     return ops.where(counts, losses, 0)
 
 
-def binary_crossentropy(target: Any, output: Any, from_logits: bool = False) -> Any:
+def binary_crossentropy(
+    target: TensorLike, output: TensorLike, from_logits: bool = False
+) -> TensorLike:
     """The cross-entropy of one class for each element."""
     target = ops.cast(target, output.dtype)
     if from_logits or quirks.is_sigmoid(output):
@@ -592,6 +435,86 @@ def binary_crossentropy(target: Any, output: Any, from_logits: bool = False) -> 
     return -(missed + (1 - target) * ops.log(1 - output + smallest))
 
 
-def symbolic(f: Callable) -> Callable:
-    """`f`: Keras 3 has no graph to enter."""
-    return f
+# === Short functions ===
+
+# K.name -> its function, whose arguments have the names and defaults of Keras 2.
+_FUNCTIONS: dict[str, Callable[..., TensorLike]] = {
+    # Types and settings
+    "backend": keras.config.backend,
+    "cast_to_floatx": lambda x: cast(x, keras.config.floatx()),
+    "clear_session": keras.utils.clear_session,
+    "epsilon": keras.config.epsilon,
+    "floatx": keras.config.floatx,
+    "image_data_format": keras.config.image_data_format,
+    "is_keras_tensor": keras.utils.is_keras_tensor,
+    "set_epsilon": keras.config.set_epsilon,
+    "set_floatx": keras.config.set_floatx,
+    # Keras 3 has no graph to enter.
+    "symbolic": lambda f: f,
+    # Sizes and places
+    "batch_flatten": lambda x: flatten(x, 1),
+    "concatenate": lambda tensors, axis=-1: ops.concatenate(
+        [_tensor(x) for x in tensors], axis=axis
+    ),
+    "count_params": lambda x: int(np.prod(x.shape)),
+    "gather": lambda reference, indices: ops.take(
+        reference, ops.cast(indices, "int32"), axis=0
+    ),
+    "int_shape": lambda x: tuple(x.shape),
+    "map_fn": lambda fn, elems, name=None, dtype=None: (
+        ops.map(fn, elems) if dtype is None else ops.cast(ops.map(fn, elems), dtype)
+    ),
+    "one_hot": lambda indices, num_classes: ops.one_hot(
+        ops.cast(indices, "int32"), num_classes
+    ),
+    # (batch, dim) becomes (batch, n, dim).
+    "repeat": lambda x, n: ops.repeat(ops.expand_dims(x, 1), n, axis=1),
+    "slice": lambda x, start, size: ops.slice(x, start, _sizes(size)),
+    "stack": lambda x, axis=0: ops.stack([_tensor(item) for item in x], axis),
+    "temporal_padding": lambda x, padding=(1, 1): ops.pad(
+        x, [(0, 0), tuple(padding), (0, 0)]
+    ),
+    # New tensors
+    "eye": lambda size, dtype=None, name=None: ops.cast(
+        ops.equal(ops.arange(size)[:, None], ops.arange(size)[None, :]),
+        dtype or keras.config.floatx(),
+    ),
+    "ones": lambda shape, dtype=None, name=None: ops.ones(
+        _sizes(shape), dtype or keras.config.floatx()
+    ),
+    "random_binomial": lambda shape, p=0.0, dtype=None, seed=None: ops.cast(
+        random_uniform(shape, dtype=dtype, seed=seed) <= p,
+        dtype or keras.config.floatx(),
+    ),
+    "zeros": lambda shape, dtype=None, name=None: ops.zeros(
+        _sizes(shape), dtype or keras.config.floatx()
+    ),
+    # Variables
+    "batch_get_value": lambda variables: list(map(ops.convert_to_numpy, variables)),
+    "eval": ops.convert_to_numpy,
+    "get_value": ops.convert_to_numpy,
+    "set_value": lambda x, value: x.assign(value),
+    "update": lambda x, new_x: x.assign(new_x),
+    "update_add": lambda x, increment: x.assign(x + increment),
+    "update_sub": lambda x, decrement: x.assign(x - decrement),
+    # Computation
+    "dropout": lambda x, level, noise_shape=None, seed=None: keras.random.dropout(
+        x, level, noise_shape, seed
+    ),
+    "hard_sigmoid": lambda x: ops.clip(0.2 * _tensor(x) + 0.5, 0.0, 1.0),
+    "in_top_k": lambda predictions, targets, k: ops.in_top_k(targets, predictions, k),
+    "l2_normalize": lambda x, axis=None: (
+        x * ops.rsqrt(ops.maximum(ops.sum(ops.square(x), axis, keepdims=True), 1e-12))
+    ),
+    "relu": lambda x, alpha=0.0, max_value=None, threshold=0.0: keras.activations.relu(
+        _tensor(x), alpha, max_value, threshold
+    ),
+    # 0 of a negative number.
+    "sqrt": lambda x: ops.sqrt(ops.maximum(x, 0)),
+    "stop_gradient": lambda variables: keras.tree.map_structure(
+        ops.stop_gradient, variables
+    ),
+}
+
+globals().update(_FUNCTIONS)
+globals().update({name: _operation(name, *row) for name, row in _OPERATIONS.items()})
