@@ -1,14 +1,14 @@
 """Functions of arrays."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from roformer_keras.base.errors import refuse
+from roformer_keras.base.types import Unchecked
 
 
-def to_array(*args: Any) -> Any:
+def to_array(*args: Unchecked) -> np.ndarray | list[np.ndarray]:
     """The argument as an array, or a list of as many arrays as there are arguments."""
     arrays = [np.array(one) for one in args]
     return arrays[0] if len(arrays) == 1 else arrays

@@ -1,6 +1,6 @@
 """`bert4keras.backend`: Keras, its functions as `K`, and what models are made with."""
 
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import keras as _keras3
 import numpy as np
@@ -8,6 +8,7 @@ from keras import ops
 
 from roformer_keras.base import quirks
 from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.types import TensorLike
 from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.bert4keras.keras2 import keras
 from roformer_keras.bert4keras.keras2_models import model_of_loss
@@ -57,17 +58,19 @@ __all__ = [
 is_tf_keras = True
 
 
-def swish(x: Any) -> Any:
+def swish(x: TensorLike) -> TensorLike:
     """`x * sigmoid(x)`."""
     return ops.silu(x)
 
 
-def leaky_relu(x: Any, alpha: float = 0.2) -> Any:
+def leaky_relu(x: TensorLike, alpha: float = 0.2) -> TensorLike:
     """`x`, or `alpha * x` below 0."""
     return ops.leaky_relu(x, alpha)
 
 
-def root_mean_square(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def root_mean_square(
+    x: TensorLike, axis: int | Sequence[int] | None = None, keepdims: bool = False
+) -> TensorLike:
     """The root of the mean square."""
     return ops.sqrt(ops.mean(ops.square(x), axis=axis, keepdims=keepdims))
 
@@ -78,7 +81,7 @@ def get_available_gpus() -> list[str]:
 
 
 def search_layer(
-    inputs: Any, name: str, exclude_from: set | None = None
+    inputs: TensorLike, name: str, exclude_from: set | None = None
 ) -> keras.layers.Layer | None:
     """The layer of a name that a tensor, or a layer, was computed by or after.
 
@@ -125,7 +128,7 @@ def search_layer(
 # === Shapes ===
 
 
-def batch_gather(params: Any, indices: Any) -> Any:
+def batch_gather(params: TensorLike, indices: TensorLike) -> TensorLike:
     """Elements of `params` by indices, row by row.
 
     Args:
@@ -145,7 +148,7 @@ def batch_gather(params: Any, indices: Any) -> Any:
 class Sinusoidal(keras.initializers.Initializer):
     """Initializes a table of positions with `sinusoidal_embeddings`."""
 
-    def __call__(self, shape: Any, dtype: Any = None) -> Any:
+    def __call__(self, shape: tuple[int, int], dtype: str | None = None) -> TensorLike:
         size, dim = shape
         return sinusoidal_embeddings(ops.arange(size, dtype="float32"), dim)
 
@@ -154,8 +157,8 @@ class Sinusoidal(keras.initializers.Initializer):
 
 
 def sparse_multilabel_categorical_crossentropy(
-    y_true: Any, y_pred: Any, mask_zero: bool = False
-) -> Any:
+    y_true: TensorLike, y_pred: TensorLike, mask_zero: bool = False
+) -> TensorLike:
     """The cross-entropy of several classes at once, given as class numbers.
 
     It computes what bert4keras does: a class that comes twice counts twice. The
@@ -187,7 +190,9 @@ def sparse_multilabel_categorical_crossentropy(
     return positive + total + ops.log(remainder)
 
 
-def piecewise_linear(t: Any, schedule: dict[int, float], from_zero: bool = True) -> Any:
+def piecewise_linear(
+    t: TensorLike, schedule: dict[int, float], from_zero: bool = True
+) -> TensorLike:
     """A factor that moves linearly between given steps.
 
     Args:
@@ -204,6 +209,6 @@ def piecewise_linear(t: Any, schedule: dict[int, float], from_zero: bool = True)
 # === What changes nothing on Keras 3 ===
 
 
-def recompute_grad(call: Any) -> Any:
+def recompute_grad(call: Callable) -> Callable:
     """`call`. Backbones of this package have `gradient_checkpointing` instead."""
     return call

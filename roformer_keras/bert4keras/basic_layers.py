@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from roformer_keras.base.types import Shape, TensorLike, Unchecked
 from roformer_keras.bert4keras.layer_functions import (
     MERGES,
     PLAIN,
@@ -22,7 +23,7 @@ _serializable = keras.saving.register_keras_serializable("bert4keras")
 class Layer(NodeTensors, keras.layers.Layer):
     """A layer that passes masks on, the base of layers that scripts define."""
 
-    def __init__(self, **kwargs: Any):
+    def __init__(self, **kwargs: Unchecked):
         super().__init__(**kwargs)
         self.supports_masking = True
 
@@ -45,15 +46,15 @@ def _with_masks_of_keras_2(name):
 class GlobalMaxPooling1D(NodeTensors, keras.layers.GlobalMaxPooling1D):
     """The maximum over positions that the mask leaves; Keras's ignores masks."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: Unchecked, **kwargs: Unchecked):
         super().__init__(*args, **kwargs)
         self.supports_masking = True
 
-    def call(self, inputs: Any, **mask: Any) -> Any:
+    def call(self, inputs: TensorLike, **mask: TensorLike) -> TensorLike:
         # A mask that is a named argument would be saved with the model.
         return super().call(hide_positions(self, inputs, **mask))
 
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+    def compute_mask(self, inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
         return None
 
 
@@ -68,24 +69,24 @@ Add = MASKED["Add"]
 class Concatenate1D(Layer):
     """Sequences one after another, some of which may have no mask."""
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: TensorLike) -> TensorLike:
         return ops.concatenate(inputs, axis=1)
 
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+    def compute_mask(self, inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
         return join_sequences(inputs, mask)
 
 
 class _WithoutMask(Layer):
     """A base of layers whose outputs have no positions that a mask could hide."""
 
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+    def compute_mask(self, inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
         return None
 
 
 class _Raw(_WithoutMask):
     """A base of layers that take ids in float32, which must not be rounded."""
 
-    def __init__(self, **kwargs: Any):
+    def __init__(self, **kwargs: Unchecked):
         super().__init__(autocast=False, **kwargs)
 
 
@@ -93,7 +94,7 @@ class _Raw(_WithoutMask):
 class LanguageModelMask(_Raw):
     """bool `(length, length)` of any `(batch, length)`: a key not after its query."""
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: TensorLike) -> TensorLike:
         return causal_mask(ops.shape(inputs)[1])[0, 0]
 
 
@@ -101,7 +102,7 @@ class LanguageModelMask(_Raw):
 class UnifiedLanguageModelMask(_Raw):
     """bool `(batch, length, length)` of segment ids, see `unilm_mask`."""
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: TensorLike) -> TensorLike:
         return unilm_mask(inputs)[:, 0]
 
 
@@ -117,12 +118,12 @@ class ScaleOffset(Layer):
         offset: bool. Whether there is beta.
     """
 
-    def __init__(self, scale: bool = True, offset: bool = True, **kwargs: Any):
+    def __init__(self, scale: bool = True, offset: bool = True, **kwargs: Unchecked):
         super().__init__(**kwargs)
         self.scale = scale
         self.offset = offset
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         self.beta = self.gamma = None
         shape = (input_shape[-1],)
         if self.offset:
@@ -130,7 +131,7 @@ class ScaleOffset(Layer):
         if self.scale:
             self.gamma = self.add_weight(shape, initializer="ones", name="gamma")
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: TensorLike) -> TensorLike:
         x = inputs * self.gamma if self.scale else inputs
         return x + self.beta if self.offset else x
 
@@ -142,11 +143,11 @@ class ScaleOffset(Layer):
 class BiasAdd(Layer):
     """An addend for each feature."""
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         shape = (input_shape[-1],)
         self.bias = self.add_weight(shape, initializer="zeros", name="bias")
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: TensorLike) -> TensorLike:
         return inputs + self.bias
 
 
@@ -154,5 +155,5 @@ class BiasAdd(Layer):
 class FirstToken(_WithoutMask):
     """The vector of the first position: `(batch, dim)` of `(batch, length, dim)`."""
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: TensorLike) -> TensorLike:
         return inputs[:, 0]

@@ -1,11 +1,13 @@
 """BERT, RoFormer and RoFormerV2, as bert4keras builds them."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 
 from roformer_keras.base.config import RoFormerConfig
+from roformer_keras.base.types import TensorLike, Unchecked
 from roformer_keras.bert4keras.backend import K, keras
 from roformer_keras.bert4keras.basic_layers import (
     Add,
@@ -25,7 +27,7 @@ from roformer_keras.bert4keras.embedding_layers import (
     SinusoidalPositionEmbedding,
 )
 from roformer_keras.bert4keras.layer_functions import find_activation
-from roformer_keras.bert4keras.transformer import Transformer
+from roformer_keras.bert4keras.transformer import Checkpoint, Transformer
 from roformer_keras.conversion.weights import (
     OUTPUT_BIAS,
     POSITION_EMBEDDINGS,
@@ -37,9 +39,9 @@ from roformer_keras.conversion.weights import (
 class _Mask:
     """A base of masks that are mixed into a model, whose attributes they need."""
 
-    apply: Any
+    apply: Callable
     inputs: list
-    attention_bias: Any
+    attention_bias: TensorLike
 
     def _masked_once(self, number, layer, name):
         """The mask of an input, which all blocks share."""
@@ -51,7 +53,7 @@ class _Mask:
 class LM_Mask(_Mask):
     """Lets a model see only what stands before."""
 
-    def compute_attention_bias(self, inputs: Any = None) -> Any:
+    def compute_attention_bias(self, inputs: TensorLike = None) -> TensorLike:
         return self._masked_once(0, LanguageModelMask, "Attention-LM-Mask")
 
 
@@ -61,7 +63,7 @@ class UniLM_Mask(_Mask):
     Source: Dong et al. 2019, arXiv:1905.03197.
     """
 
-    def compute_attention_bias(self, inputs: Any = None) -> Any:
+    def compute_attention_bias(self, inputs: TensorLike = None) -> TensorLike:
         return self._masked_once(1, UnifiedLanguageModelMask, "Attention-UniLM-Mask")
 
 
@@ -86,10 +88,10 @@ class BERT(Transformer):
         self,
         max_position: int,
         segment_vocab_size: int = 2,
-        with_pool: Any = False,
+        with_pool: bool | str = False,
         with_nsp: bool = False,
-        with_mlm: Any = False,
-        hierarchical_position: Any = None,
+        with_mlm: bool | str = False,
+        hierarchical_position: Unchecked = None,
         custom_position_ids: bool = False,
         shared_segment_embeddings: bool = False,
         **kwargs: Any,
@@ -179,7 +181,7 @@ class BERT(Transformer):
             x = self.apply([x, segments], Add, name="Embedding-Token-Segment")
         return x, rest.pop(0) if self.custom_position_ids else None
 
-    def apply_embeddings(self, inputs: list) -> Any:
+    def apply_embeddings(self, inputs: list) -> TensorLike:
         x, position_ids = self._embed_ids(inputs)
         if self.has_position_table:
             x = self.apply(
@@ -201,12 +203,12 @@ class BERT(Transformer):
             return x
         return self._dense(x, self.hidden_size, "Embedding-Mapping")
 
-    def apply_main_layers(self, inputs: Any, index: int) -> Any:
+    def apply_main_layers(self, inputs: TensorLike, index: int) -> TensorLike:
         attention = f"Transformer-{index}-MultiHeadSelfAttention"
         feed_forward = f"Transformer-{index}-FeedForward"
         mask = self.compute_attention_bias(index)
         positions = self.compute_position_bias(inputs)
-        arguments: dict[str, Any] = {"a_bias": None}
+        arguments: dict[str, Unchecked] = {"a_bias": None}
         layer_inputs = [inputs, inputs, inputs]
         if mask is not None:
             arguments["a_bias"] = True
@@ -239,7 +241,7 @@ class BERT(Transformer):
         )
         return self._add_and_norm(x, fed, feed_forward)
 
-    def apply_final_layers(self, inputs: Any) -> Any:
+    def apply_final_layers(self, inputs: TensorLike) -> TensorLike:
         outputs = []
         if self.with_pool:
             activation = "tanh" if self.with_pool is True else self.with_pool
@@ -274,7 +276,7 @@ class BERT(Transformer):
 
     # === Weights ===
 
-    def load_variable(self, checkpoint: Any, name: str) -> np.ndarray:
+    def load_variable(self, checkpoint: Checkpoint, name: str) -> np.ndarray:
         value = super().load_variable(checkpoint, name)
         if name in (WORD_EMBEDDINGS, OUTPUT_BIAS):
             return self.load_embeddings(value)
@@ -328,7 +330,7 @@ class RoFormer(BERT):
     def norm_epsilon(self) -> float:
         return keras.config.epsilon()
 
-    def compute_position_bias(self, inputs: Any = None) -> Any:
+    def compute_position_bias(self, inputs: TensorLike = None) -> TensorLike:
         if self.position_bias is None:
             arguments = [inputs, self.inputs[2]] if self.custom_position_ids else inputs
             self.position_bias = self.apply(
@@ -355,7 +357,7 @@ class NormalByDepth(keras.initializers.Initializer):
     def __init__(self, num_layers: int):
         self.num_layers = num_layers
 
-    def __call__(self, shape: Any, dtype: Any = None) -> Any:
+    def __call__(self, shape: tuple[int, ...], dtype: str | None = None) -> TensorLike:
         width = shape[1] if shape[0] > 10000 or shape[0] < 10 else shape[0]
         deviation = 1.13684723 / width**0.5 * self.num_layers ** (-1.0 / 2)
         return K.truncated_normal(shape, stddev=deviation, dtype=dtype)
@@ -370,7 +372,7 @@ class RoFormerV2(RoFormer):
     use_bias: ClassVar[bool] = False
 
     @property
-    def initializer(self) -> Any:
+    def initializer(self) -> keras.initializers.Initializer:
         """Truncated normal numbers by width and depth.
 
         Source: https://kexue.fm/archives/8998
@@ -388,12 +390,12 @@ class RoFormerV2(RoFormer):
             name=name,
         )
 
-    def apply_embeddings(self, inputs: list) -> Any:
+    def apply_embeddings(self, inputs: list) -> TensorLike:
         x, _ = self._embed_ids(inputs)
         x = self._norm(self._dropout(x, "Embedding-Dropout"), "Embedding-Norm")
         return self._mapped(x)
 
-    def apply_final_layers(self, inputs: Any) -> Any:
+    def apply_final_layers(self, inputs: TensorLike) -> TensorLike:
         if not self.with_mlm:
             return inputs
         x = inputs

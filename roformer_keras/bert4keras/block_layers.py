@@ -1,12 +1,13 @@
 """The layers of a block: attention, feed-forward and norm."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import keras
 from keras import ops
 
 from roformer_keras.base.errors import refuse
+from roformer_keras.base.types import TensorLike, Unchecked
 from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.bert4keras.layer_functions import (
     align,
@@ -66,8 +67,8 @@ class MultiHeadAttention(NodeTensors, RoPEAttention):
         attention_scale: bool = True,
         attention_dropout: float | None = None,
         return_attention_scores: bool = False,
-        kernel_initializer: Any = "glorot_uniform",
-        **kwargs: Any,
+        kernel_initializer: str | keras.Initializer = "glorot_uniform",
+        **kwargs: Unchecked,
     ):
         refuse(
             normalization != "softmax" or not attention_scale,
@@ -102,11 +103,11 @@ class MultiHeadAttention(NodeTensors, RoPEAttention):
     def call(  # type: ignore[override]  # A list of tensors.
         self,
         inputs: Sequence,
-        mask: Any = None,
+        mask: TensorLike = None,
         a_bias: int | None = None,
         p_bias: str | None = None,
         training: bool | None = None,
-    ) -> Any:
+    ) -> TensorLike:
         extras = list(inputs[3:])
         visible, bias = None, None
         if mask is not None and mask[2] is not None:
@@ -135,11 +136,11 @@ class MultiHeadAttention(NodeTensors, RoPEAttention):
 
     def attend_with_cache(
         self,
-        x: Any,
-        positions: Any,
-        visible: Any,
+        x: TensorLike,
+        positions: TensorLike,
+        visible: TensorLike,
         cache: tuple,
-        cache_index: Any,
+        cache_index: TensorLike,
     ) -> tuple:
         """Attention of new positions to themselves and to those in a cache.
 
@@ -174,7 +175,7 @@ class MultiHeadAttention(NodeTensors, RoPEAttention):
         sin, cos = sines_and_cosines(position_ids)
         return apply_rotary(query, sin, cos), apply_rotary(key, sin, cos)
 
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+    def compute_mask(self, inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
         first = None if mask is None else mask[0]
         return [first, None] if self.return_attention_scores else first
 
@@ -212,10 +213,10 @@ class FeedForward(NodeTensors, _FeedForward):
     def __init__(
         self,
         units: int,
-        activation: Any = "relu",
+        activation: str | Callable = "relu",
         use_bias: bool = True,
-        kernel_initializer: Any = "glorot_uniform",
-        **kwargs: Any,
+        kernel_initializer: str | keras.Initializer = "glorot_uniform",
+        **kwargs: Unchecked,
     ):
         many = activation if isinstance(activation, list) else [activation]
         refuse(
@@ -266,9 +267,9 @@ class LayerNormalization(NodeTensors, LayerNorm):
         offset: bool = True,
         conditional: bool = False,
         hidden_units: int | None = None,
-        hidden_activation: Any = "linear",
-        hidden_initializer: Any = "glorot_uniform",
-        **kwargs: Any,
+        hidden_activation: str | Callable = "linear",
+        hidden_initializer: str | keras.Initializer = "glorot_uniform",
+        **kwargs: Unchecked,
     ):
         refuse(
             not unit_variance or (conditional and not (scale and offset)),
@@ -287,7 +288,7 @@ class LayerNormalization(NodeTensors, LayerNorm):
         self.offset = offset
         self.hidden_initializer = keras.initializers.get(hidden_initializer)
 
-    def build(self, input_shape: Any) -> None:  # type: ignore[override]
+    def build(self, input_shape: Sequence) -> None:  # type: ignore[override]
         # In bert4keras's order of weights.
         shape, *condition = input_shape if self.conditional else [input_shape]
         dim = shape[-1]
@@ -314,7 +315,7 @@ class LayerNormalization(NodeTensors, LayerNorm):
             dense.build(width)
             setattr(self, name, dense)
 
-    def call(self, inputs: Any) -> Any:  # type: ignore[override]
+    def call(self, inputs: TensorLike) -> TensorLike:  # type: ignore[override]
         if self.conditional:
             return super().call(*inputs)
         if self.zero_mean and self.scale and self.offset:
@@ -326,10 +327,10 @@ class LayerNormalization(NodeTensors, LayerNorm):
         x = x * ops.cast(self.gamma, x.dtype) if self.scale else x
         return x + ops.cast(self.beta, x.dtype) if self.offset else x
 
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+    def compute_mask(self, inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
         return mask[0] if self.conditional and mask is not None else mask
 
-    def compute_output_shape(self, input_shape: Any) -> Any:  # type: ignore[override]
+    def compute_output_shape(self, input_shape: Sequence) -> Sequence:  # type: ignore[override]
         return input_shape[0] if self.conditional else input_shape
 
     def get_config(self) -> dict[str, Any]:

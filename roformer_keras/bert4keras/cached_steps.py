@@ -7,7 +7,7 @@ position sees none after it.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -15,6 +15,7 @@ from keras import ops
 
 from roformer_keras.base import quirks
 from roformer_keras.base.compiled import Compiled, WeightValues
+from roformer_keras.base.types import TensorLike
 from roformer_keras.bert4keras import layers as own
 from roformer_keras.inference.compiled_forward import fill_rows
 
@@ -76,7 +77,7 @@ class CachedSteps:
         self._rows_seen: list[np.ndarray] = []
         self._caches: list = []
 
-    def __call__(self, inputs: Sequence[np.ndarray]) -> Any:
+    def __call__(self, inputs: Sequence[np.ndarray]) -> TensorLike:
         """The outputs at the last position: arrays `(batch, ...)`, as the model's.
 
         Args:

@@ -1,6 +1,6 @@
 """`DataGenerator`: batches of samples, in order or not, for training and prediction."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,11 @@ class DataGenerator:
         return (batch[0] for batch in self.forfit(random))
 
     def to_dataset(
-        self, types: Any, shapes: Any, names: Any = None, padded_batch: bool = False
+        self,
+        types: tuple,
+        shapes: tuple,
+        names: str | Sequence | None = None,
+        padded_batch: bool = False,
     ) -> Any:
         """A `tf.data.Dataset` without end, in batches.
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from roformer_keras.base.types import TensorLike, Unchecked
+
 
 def softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
     """Softmax along an axis."""
@@ -23,7 +25,7 @@ class ViterbiDecoder:
 
     def __init__(
         self,
-        trans: Any,
+        trans: np.ndarray,
         starts: Collection[int] | None = None,
         ends: Collection[int] | None = None,
     ):
@@ -113,7 +115,7 @@ class AutoRegressiveDecoder:
 
         return decorate
 
-    def last_token(self, model: Any) -> Any:
+    def last_token(self, model: Any) -> TensorLike:
         """A model's outputs at the last position, by its `predict`; see `LastToken`."""
         if model not in self._last_tokens:
             from roformer_keras.bert4keras.last_token import LastToken
@@ -121,7 +123,9 @@ class AutoRegressiveDecoder:
             self._last_tokens[model] = LastToken(model)
         return self._last_tokens[model]
 
-    def predict(self, inputs: list, output_ids: np.ndarray, states: Any = None) -> Any:
+    def predict(
+        self, inputs: list, output_ids: np.ndarray, states: Unchecked = None
+    ) -> Any:
         """The scores of the next tokens, float `(rows, tokens)`; subclasses define it.
 
         Args:
@@ -135,7 +139,7 @@ class AutoRegressiveDecoder:
         self,
         inputs: Sequence,
         topk: int,
-        states: Any = None,
+        states: Unchecked = None,
         temperature: float = 1,
         min_ends: int = 1,
     ) -> np.ndarray:
@@ -177,7 +181,7 @@ class AutoRegressiveDecoder:
         n: int,
         topk: int | None = None,
         topp: float | None = None,
-        states: Any = None,
+        states: Unchecked = None,
         temperature: float = 1,
         min_ends: int = 1,
     ) -> list[np.ndarray]:

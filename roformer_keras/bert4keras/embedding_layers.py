@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from roformer_keras.base.errors import refuse
+from roformer_keras.base.types import Shape, TensorLike, Unchecked
 from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.bert4keras.basic_layers import Layer
 from roformer_keras.bert4keras.node_tensors import NodeTensors
@@ -27,29 +28,31 @@ class Embedding(NodeTensors, keras.layers.Embedding):
     The mask hides id 0, except at the first position.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: Unchecked, **kwargs: Unchecked):
         super().__init__(*args, **kwargs)
         self.autocast = False
         self.supports_masking = True
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         # Called first on vectors, the table would be built for them.
         super().build()
 
-    def call(self, inputs: Any, mode: str = "embedding") -> Any:
+    def call(self, inputs: TensorLike, mode: str = "embedding") -> TensorLike:
         if mode == "embedding":
             return super().call(inputs)
         table = ops.cast(self.embeddings, self.compute_dtype)
         return ops.matmul(ops.cast(inputs, self.compute_dtype), ops.transpose(table))
 
-    def compute_output_spec(self, inputs: Any, mode: str = "embedding") -> Any:
+    def compute_output_spec(
+        self, inputs: TensorLike, mode: str = "embedding"
+    ) -> TensorLike:
         if mode == "embedding":
             shape = (*inputs.shape, self.output_dim)
         else:
             shape = (*inputs.shape[:-1], self.input_dim)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+    def compute_mask(self, inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
         if len(inputs.shape) != 2:
             return mask
         return is_token(inputs) if self.mask_zero else None
@@ -72,10 +75,10 @@ class PositionEmbedding(Layer):
         input_dim: int,
         output_dim: int,
         merge_mode: str = "add",
-        hierarchical: Any = None,
-        embeddings_initializer: Any = "zeros",
+        hierarchical: Unchecked = None,
+        embeddings_initializer: str | keras.Initializer = "zeros",
         custom_position_ids: bool = False,
-        **kwargs: Any,
+        **kwargs: Unchecked,
     ):
         super().__init__(**kwargs)
         refuse(
@@ -89,25 +92,25 @@ class PositionEmbedding(Layer):
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.custom_position_ids = custom_position_ids
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.input_dim, self.output_dim),
             initializer=self.embeddings_initializer,
         )
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: TensorLike) -> TensorLike:
         if self.custom_position_ids:
             return self.at(*inputs)
         positions = self.embeddings[None, : ops.shape(inputs)[1]]
         return _merged(inputs, positions, self.merge_mode)
 
-    def at(self, inputs: Any, position_ids: Any) -> Any:
+    def at(self, inputs: TensorLike, position_ids: TensorLike) -> TensorLike:
         """The layer's output for inputs at positions `(batch or 1, length)`."""
         positions = K.gather(self.embeddings, position_ids)
         return _merged(inputs, positions, self.merge_mode)
 
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+    def compute_mask(self, inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
         return mask[0] if self.custom_position_ids and mask is not None else mask
 
     def get_config(self) -> dict[str, Any]:
@@ -148,23 +151,23 @@ class SinusoidalPositionEmbedding(NodeTensors, _Sinusoidal):
         output_dim: int,
         merge_mode: str = "add",
         custom_position_ids: bool = False,
-        **kwargs: Any,
+        **kwargs: Unchecked,
     ):
         super().__init__(output_dim, **kwargs)
         self.supports_masking = True
         self.merge_mode = merge_mode
         self.custom_position_ids = custom_position_ids
 
-    def call(self, inputs: Any) -> Any:  # type: ignore[override]  # A list of both.
+    def call(self, inputs: TensorLike) -> TensorLike:  # type: ignore[override]  # A list of both.
         x, position_ids = inputs if self.custom_position_ids else (inputs, None)
         return self.at(x, position_ids)
 
-    def at(self, inputs: Any, position_ids: Any) -> Any:
+    def at(self, inputs: TensorLike, position_ids: TensorLike) -> TensorLike:
         """The layer's output for inputs at positions `(1, length)`."""
         positions = super().call(inputs, position_ids)
         return _merged(inputs, positions, self.merge_mode)
 
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+    def compute_mask(self, inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
         return mask[0] if self.custom_position_ids and mask is not None else mask
 
     def get_config(self) -> dict[str, Any]:

@@ -39,10 +39,12 @@ import contextlib
 import importlib
 import sys
 import types
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras as keras3
 
+from roformer_keras.base.types import Unchecked
 from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.bert4keras.basic_layers import MASKED
 from roformer_keras.bert4keras.keras2_layers import layer_class
@@ -60,7 +62,7 @@ from roformer_keras.bert4keras.layer_functions import MERGES, named_activation
 class _Namespace(types.ModuleType):
     """A module of Keras with some names replaced."""
 
-    def __init__(self, module: types.ModuleType, names: dict[str, Any]):
+    def __init__(self, module: types.ModuleType, names: Mapping[str, Unchecked]):
         super().__init__(module.__name__, module.__doc__)
         self._module, self._names = module, names
         # `import keras.callbacks` and `from keras.layers import *` read these.
@@ -98,7 +100,7 @@ def _merging(name):
     return merge
 
 
-def _activation(identifier: Any = None) -> Any:
+def _activation(identifier: Unchecked = None) -> Callable:
     """`keras.activations.get`, which knows bert4keras's names as well."""
     return keras3.activations.get(named_activation(identifier))
 
@@ -106,7 +108,7 @@ def _activation(identifier: Any = None) -> Any:
 _DIVERGENCE = "kullback_leibler_divergence"
 
 
-def _replacements() -> dict[str, dict[str, Any]]:
+def _replacements() -> dict[str, Mapping[str, Unchecked]]:
     """Module of Keras -> the names that scripts of Keras 2 get instead."""
     layers = {
         name: layer_class(value)
@@ -214,7 +216,7 @@ def _put_module(name, module):
         sys.modules[name] = module
 
 
-def replace_names(namespace: dict[str, Any]) -> None:
+def replace_names(namespace: dict[str, Unchecked]) -> None:
     """Puts models and layers that differ in the place of Keras's, in a script's names.
 
     Args:

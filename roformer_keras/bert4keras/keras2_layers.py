@@ -1,16 +1,16 @@
 """Keras's layers with the habits of Keras 2, see `keras2`."""
 
 import functools
-from typing import Any
 
 import keras
 
+from roformer_keras.base.types import Unchecked
 from roformer_keras.bert4keras.basic_layers import MASKED
 from roformer_keras.bert4keras.node_tensors import NodeTensors, subclass_as_keras
 
 
 def _initialize_lambda(
-    self: keras.layers.Lambda, *arguments: Any, **options: Any
+    self: keras.layers.Lambda, *arguments: Unchecked, **options: Unchecked
 ) -> None:
     keras.layers.Lambda.__init__(self, *arguments, **options)
     # Keras warns of layers that drop a mask and do not say so.

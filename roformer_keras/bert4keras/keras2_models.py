@@ -7,7 +7,7 @@ import inspect
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import keras
 from roformer_keras.base import quirks
 from roformer_keras.base.checks import check_choice
 from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.types import TensorLike, Unchecked
 from roformer_keras.bert4keras import sequences, train_functions, weight_files
 from roformer_keras.bert4keras.node_tensors import NodeTensors, subclass_as_keras
 from roformer_keras.data.adapters import SIGNATURES, call_without_wait
@@ -81,33 +82,45 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
 
     # === Training ===
 
-    def fit(self, x: Any = None, *args: Any, **options: Any) -> Any:
+    def fit(
+        self, x: TensorLike = None, *args: Unchecked, **options: Unchecked
+    ) -> keras.callbacks.History:
         """As in Keras, also of a generator."""
         with self._training_as_compiled():
             return self._without_wait(super().fit, x, args, options)
 
-    def train_on_batch(self, *args: Any, **options: Any) -> Any:
+    def train_on_batch(self, *args: Unchecked, **options: Unchecked) -> TensorLike:
         """As in Keras."""
         with self._training_as_compiled():
             return super().train_on_batch(*args, **options)
 
-    def evaluate(self, x: Any = None, *args: Any, **options: Any) -> Any:
+    def evaluate(
+        self, x: TensorLike = None, *args: Unchecked, **options: Unchecked
+    ) -> TensorLike:
         """As in Keras, also of a generator."""
         return self._without_wait(super().evaluate, x, args, options)
 
-    def predict(self, x: Any = None, *args: Any, **options: Any) -> Any:
+    def predict(
+        self, x: TensorLike = None, *args: Unchecked, **options: Unchecked
+    ) -> TensorLike:
         """As in Keras, also of a generator."""
         return self._without_wait(super().predict, x, args, options)
 
-    def fit_generator(self, generator: Any, *args: Any, **options: Any) -> Any:
+    def fit_generator(
+        self, generator: Iterable, *args: Unchecked, **options: Unchecked
+    ) -> TensorLike:
         """`fit`, as Keras 2 calls it for generators."""
         return self.fit(generator, *args, **options)
 
-    def evaluate_generator(self, generator: Any, *args: Any, **options: Any) -> Any:
+    def evaluate_generator(
+        self, generator: Iterable, *args: Unchecked, **options: Unchecked
+    ) -> TensorLike:
         """`evaluate`, as Keras 2 calls it for generators."""
         return self.evaluate(generator, *args, **options)
 
-    def predict_generator(self, generator: Any, *args: Any, **options: Any) -> Any:
+    def predict_generator(
+        self, generator: Iterable, *args: Unchecked, **options: Unchecked
+    ) -> TensorLike:
         """`predict`, as Keras 2 calls it for generators."""
         return self.predict(generator, *args, **options)
 
@@ -142,12 +155,12 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
         ]
         return (*arrays, *data[2:])
 
-    def compile(self, *args: Any, **options: Any) -> None:
+    def compile(self, *args: Unchecked, **options: Unchecked) -> None:
         """As in Keras 2; what is trainable now is trained."""
         bound = inspect.signature(super().compile).bind(*args, **options)
         options = bound.arguments
         if isinstance(options.get("optimizer"), str):
-            plain: Any = keras.optimizers.get(options["optimizer"])
+            plain = keras.optimizers.get(options["optimizer"])
             kind = optimizer_class(plain.__class__)
             options["optimizer"] = kind.from_config(plain.get_config())
         for name in ("metrics", "weighted_metrics"):
@@ -169,7 +182,7 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
             return metrics
         return [[_copied(x) for x in metrics] for _ in outputs]
 
-    def compile_from_config(self, config: dict[str, Any]) -> None:
+    def compile_from_config(self, config: dict[str, Unchecked]) -> None:
         # Keras does this itself only if `compile` is not overridden.
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None and self.built:
@@ -203,8 +216,12 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
                 variable.trainable = not variable.trainable
 
     def compute_loss(
-        self, x: Any = None, y: Any = None, *args: Any, **options: Any
-    ) -> Any:
+        self,
+        x: TensorLike = None,
+        y: TensorLike = None,
+        *args: Unchecked,
+        **options: Unchecked,
+    ) -> TensorLike:
         """As in Keras; the target of one output may be a dict by its name."""
         names: list[str] = getattr(self, "output_names", None) or []
         if isinstance(y, dict) and len(names) == 1 and names[0] in y:
@@ -212,11 +229,13 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
         with loss_of(self):
             return super().compute_loss(x, y, *args, **options)
 
-    def make_train_function(self, force: bool = False) -> Any:
+    def make_train_function(self, force: bool = False) -> Callable:
         """As in Keras, and for a function of lists, see `train_functions`."""
         return train_functions.of_batches(self, super().make_train_function, force)
 
-    def add_loss(self, loss: Any, *args: Any, **options: Any) -> None:
+    def add_loss(
+        self, loss: TensorLike, *args: Unchecked, **options: Unchecked
+    ) -> None:
         """As in Keras, of values.
 
         Raises:
@@ -225,7 +244,9 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
         _refuse_symbolic("add_loss", loss)
         super().add_loss(loss)
 
-    def add_metric(self, value: Any, *args: Any, **options: Any) -> None:
+    def add_metric(
+        self, value: TensorLike, *args: Unchecked, **options: Unchecked
+    ) -> None:
         """Refuses metrics of a model, which Keras 3 does not have."""
         _refuse_symbolic("add_metric", value)
         raise ConfigurationError(
@@ -237,10 +258,10 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
 
     def save_weights(
         self,
-        filepath: Any,
+        filepath: str | os.PathLike,
         overwrite: bool = True,
         save_format: str | None = None,
-        **options: Any,
+        **options: Unchecked,
     ) -> None:
         """As in Keras 2: HDF5 under any name; no other `save_format`."""
         refuse(
@@ -255,10 +276,10 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
 
     def load_weights(
         self,
-        filepath: Any,
+        filepath: str | os.PathLike,
         by_name: bool = False,
         skip_mismatch: bool = False,
-        **options: Any,
+        **options: Unchecked,
     ) -> None:
         """As in Keras 2: files of either version, also by the names of layers."""
         if weight_files.is_of_keras_3(filepath):
@@ -269,10 +290,10 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
 
     def save(
         self,
-        filepath: Any,
+        filepath: str | os.PathLike,
         overwrite: bool = True,
         save_format: str | None = None,
-        **options: Any,
+        **options: Unchecked,
     ) -> None:
         """As in Keras 2: under any name, and as a folder of TensorFlow.
 
@@ -318,13 +339,13 @@ class Model(ScriptModel, keras.Model):
     # Keras's names, under which the classes here are saved.
     __module__ = keras.Model.__module__
 
-    def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls: type, *args: Unchecked, **kwargs: Unchecked) -> keras.Model:
         arguments = keras.tree.flatten([args, kwargs])
         has_tensors = any(map(keras.utils.is_keras_tensor, arguments))
         kind = _functional_class(cls) if has_tensors else cls
         return keras.Model.__new__(kind, *args, **kwargs)
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: Unchecked, **kwargs: Unchecked):
         if not isinstance(self, _Functional):
             refuse(
                 len(args) == 2 or "outputs" in kwargs,
@@ -408,13 +429,15 @@ def _with_single_output(inputs=None, outputs=None, *args, **kwargs):
 class ModelCheckpoint(keras.callbacks.ModelCheckpoint):
     """Keras's callback, which takes any file name here."""
 
-    def __init__(self, filepath: Any, *args: Any, **options: Any):
+    def __init__(
+        self, filepath: str | os.PathLike, *args: Unchecked, **options: Unchecked
+    ):
         super().__init__("x.weights.h5", *args, **options)
         self.filepath = os.fspath(filepath)
 
 
 @functools.cache
-def optimizer_class(base: Any) -> Any:
+def optimizer_class(base: type[keras.Optimizer]) -> type[keras.Optimizer]:
     """The class of Keras's optimizer that scripts get, with the names of Keras 2."""
 
     parameters = inspect.signature(base).parameters
@@ -438,15 +461,21 @@ def optimizer_class(base: Any) -> Any:
 
 
 def save_model(
-    model: keras.Model, filepath: Any, overwrite: bool = True, **options: Any
+    model: keras.Model,
+    filepath: str | os.PathLike,
+    overwrite: bool = True,
+    **options: Unchecked,
 ) -> None:
     """`model.save`, as a function."""
     model.save(filepath, overwrite=overwrite, **options)
 
 
 def load_model(
-    filepath: Any, custom_objects: dict | None = None, *args: Any, **options: Any
-) -> Any:
+    filepath: str | os.PathLike,
+    custom_objects: dict | None = None,
+    *args: Unchecked,
+    **options: Unchecked,
+) -> keras.Model:
     """As in Keras, also of other file names and of folders that `save` wrote."""
     if str(filepath).endswith((".h5", ".hdf5")):
         # Keras cannot read the short names that it writes there.

@@ -1,12 +1,12 @@
 """A model's outputs at the last position, without the start of `Model.predict`."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import numpy as np
 
 from roformer_keras.base.compiled import Compiled
+from roformer_keras.base.types import TensorLike, Unchecked
 from roformer_keras.bert4keras.cached_steps import CachedSteps
 from roformer_keras.bert4keras.keras2_models import PREDICT, Model
 
@@ -37,11 +37,13 @@ class LastToken(Model):
         outputs = self.model(inputs if several else inputs[0], training=False)
         return keras.tree.map_structure(lambda x: x[:, -1], outputs)
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: TensorLike) -> TensorLike:
         """The outputs, in a graph of Keras."""
         return self._last(inputs if isinstance(inputs, list | tuple) else [inputs])
 
-    def predict(self, x: Any = None, *args: Any, **options: Any) -> Any:
+    def predict(
+        self, x: TensorLike = None, *args: Unchecked, **options: Unchecked
+    ) -> TensorLike:
         """The outputs for a batch of arrays, by a function that is kept."""
         if keras.Model.predict is not PREDICT:
             # Whoever put another function there, to record its calls, sees this one.

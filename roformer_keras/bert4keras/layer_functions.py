@@ -1,6 +1,6 @@
 """Functions that layers and `backend` share: activations, masks and rotations."""
 
-from typing import Any
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -8,6 +8,7 @@ from keras import ops
 
 from roformer_keras.base import quirks
 from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.types import TensorLike, Unchecked
 from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.layers import apply_rotary, erf_gelu
 from roformer_keras.layers.norms import activation_from_name
@@ -28,7 +29,7 @@ gelu_erf = erf_gelu
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-def gelu_tanh(x: Any) -> Any:
+def gelu_tanh(x: TensorLike) -> TensorLike:
     """The approximate GELU, with a tanh."""
     return keras.activations.gelu(x, approximate=True)
 
@@ -51,12 +52,12 @@ def set_gelu(version: str) -> None:
     _gelu = versions[version.lower()]
 
 
-def find_activation(activation: Any) -> Any:
+def find_activation(activation: str | Callable) -> Callable:
     """An activation by name; `"gelu"` is the one of `set_gelu`."""
     return _gelu if activation == "gelu" else activation_from_name(activation)
 
 
-def named_activation(name: Any) -> Any:
+def named_activation(name: Unchecked) -> Unchecked:
     """The GELU of bert4keras that a name means; anything else as it is."""
     names = {"gelu_erf": gelu_erf, "gelu_tanh": gelu_tanh}
     return names.get(name, name) if isinstance(name, str) else name
@@ -65,7 +66,7 @@ def named_activation(name: Any) -> Any:
 # === Masks ===
 
 
-def join_masks(masks: Any) -> Any:
+def join_masks(masks: TensorLike) -> TensorLike:
     """The mask of a sum: True where all branches that have a mask are visible.
 
     Keras 3 drops the mask if one branch has none, and else is True where any is.
@@ -77,7 +78,7 @@ def join_masks(masks: Any) -> Any:
     return joined
 
 
-def join_sequences(inputs: Any, mask: Any = None) -> Any:
+def join_sequences(inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
     """The mask of sequences one after another; one without a mask is visible."""
     if mask is None:
         return None
@@ -88,7 +89,9 @@ def join_sequences(inputs: Any, mask: Any = None) -> Any:
     return ops.concatenate(masks, axis=1)
 
 
-def hide_positions(pooling: keras.layers.Layer, inputs: Any, mask: Any = None) -> Any:
+def hide_positions(
+    pooling: keras.layers.Layer, inputs: TensorLike, mask: TensorLike = None
+) -> TensorLike:
     """The inputs of a maximum over positions, with -inf where the mask is False.
 
     Args:
@@ -104,14 +107,16 @@ def hide_positions(pooling: keras.layers.Layer, inputs: Any, mask: Any = None) -
     return ops.where(visible, inputs, ops.cast(-np.inf, inputs.dtype))
 
 
-def mask_of_branches(layer: Any, inputs: Any, mask: Any = None) -> Any:
+def mask_of_branches(
+    layer: keras.Layer, inputs: TensorLike, mask: TensorLike = None
+) -> TensorLike:
     """`compute_mask` of a layer that merges branches."""
     if getattr(layer, "axis", -1) in (-1, len(inputs[0].shape) - 1):
         return join_masks(mask)
     return join_sequences(inputs, mask)
 
 
-def align(tensor: Any, axes: list[int], ndim: int | None = None) -> Any:
+def align(tensor: TensorLike, axes: list[int], ndim: int | None = None) -> TensorLike:
     """`tensor` with new axes of size 1, so that axis `i` becomes axis `axes[i]`.
 
     Args:
@@ -124,13 +129,13 @@ def align(tensor: Any, axes: list[int], ndim: int | None = None) -> Any:
 
 
 def sequence_masking(
-    x: Any,
-    mask: Any = None,
-    value: Any = 0,
-    axis: Any = None,
-    bias: Any = None,
+    x: TensorLike,
+    mask: TensorLike = None,
+    value: TensorLike = 0,
+    axis: int | list[int] | None = None,
+    bias: TensorLike = None,
     return_mask: bool = False,
-) -> Any:
+) -> TensorLike:
     """`x` with a value in place of the positions that a mask hides.
 
     Args:
@@ -160,12 +165,12 @@ def sequence_masking(
 
 
 def attention_normalize(
-    a: Any,
-    mask: Any = None,
+    a: TensorLike,
+    mask: TensorLike = None,
     axis: int = -1,
     method: str = "softmax",
-    bias: Any = None,
-) -> Any:
+    bias: TensorLike = None,
+) -> TensorLike:
     """Attention weights of scores.
 
     Args:
@@ -202,12 +207,14 @@ def attention_normalize(
 sinusoidal_embeddings = sinusoidal_table
 
 
-def sines_and_cosines(sinusoidal: Any) -> tuple:
+def sines_and_cosines(sinusoidal: TensorLike) -> tuple:
     """Result of `layers.rotary_table`, from `sinusoidal_embeddings`."""
     return tuple(ops.repeat(sinusoidal[..., first::2], 2, axis=-1) for first in (0, 1))
 
 
-def apply_rotary_position_embeddings(sinusoidal: Any, *tensors: Any) -> Any:
+def apply_rotary_position_embeddings(
+    sinusoidal: TensorLike, *tensors: TensorLike
+) -> TensorLike:
     """Turns each pair of features by the angle of its position.
 
     Args:

@@ -5,8 +5,6 @@ of weights, and its masks. `original_parts` says how bert4keras names the parts 
 layer, for the files that its users saved.
 """
 
-from typing import Any
-
 from roformer_keras.base.errors import refuse
 from roformer_keras.base.keras_backend import name_error
 from roformer_keras.bert4keras.backend import keras
@@ -39,7 +37,7 @@ from roformer_keras.bert4keras.structured_layers import (  # noqa: F401
     GlobalPointer,
 )
 
-custom_objects: dict[str, Any] = {
+custom_objects: dict[str, type] = {
     name: value
     for name, value in sorted(globals().items())
     if hasattr(value, "compute_mask") and value is not Layer
@@ -55,7 +53,7 @@ _NOT_COVERED = (
 )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type:
     if name[0].isupper() and hasattr(keras.layers, name):
         return getattr(keras.layers, name)
     refuse(

@@ -1,10 +1,12 @@
 """A loss as a layer of the model."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
+from roformer_keras.base.types import TensorLike, Unchecked
 from roformer_keras.bert4keras.basic_layers import Layer
 
 _serializable = keras.saving.register_keras_serializable("bert4keras")
@@ -21,16 +23,18 @@ class Loss(Layer):
     `self.add_metric(value, name=)`, whose mean `fit` shows.
     """
 
-    def __init__(self, output_axis: Any = None, **kwargs: Any):
+    def __init__(
+        self, output_axis: int | Sequence[int] | None = None, **kwargs: Unchecked
+    ):
         # Labels are among the inputs.
         super().__init__(autocast=False, **kwargs)
         self.output_axis = output_axis
 
-    def call(self, inputs: Any, mask: Any = None) -> Any:
+    def call(self, inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
         self.add_loss(ops.mean(self.compute_loss(inputs, mask)))
         return self.chosen(inputs)
 
-    def chosen(self, values: Any) -> Any:
+    def chosen(self, values: TensorLike) -> TensorLike:
         """Of values of all inputs, those that the layer returns."""
         if self.output_axis is None:
             return values
@@ -38,14 +42,14 @@ class Loss(Layer):
             return [values[i] for i in self.output_axis]
         return values[self.output_axis]
 
-    def compute_loss(self, inputs: Any, mask: Any = None) -> Any:
+    def compute_loss(self, inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
         """The loss of the inputs, of any shape; subclasses define it."""
         raise NotImplementedError
 
-    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+    def compute_mask(self, inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
         return None if mask is None else self.chosen(mask)
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Sequence) -> Sequence:
         return self.chosen(input_shape)
 
     def get_config(self) -> dict[str, Any]:

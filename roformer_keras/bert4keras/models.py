@@ -4,11 +4,13 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from roformer_keras.base.checks import check_file
 from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.types import Unchecked
 from roformer_keras.bert4keras import layers as _layers
 from roformer_keras.bert4keras.backend import get_available_gpus, keras
 from roformer_keras.bert4keras.bert import (
@@ -44,7 +46,7 @@ _NOT_COVERED = (
 )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Unchecked:
     if name in _NOT_COVERED:
         raise _not_covered(name)
     return getattr(_layers, name)
@@ -69,9 +71,9 @@ MODELS: dict[str, type[Transformer]] = {
 class _Writer:
     """A mixin of models that predict tokens, whatever their arguments say."""
 
-    with_mlm: Any
+    with_mlm: bool | str
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: Unchecked, **kwargs: Unchecked):
         super().__init__(*args, **kwargs)
         self.with_mlm = self.with_mlm or True
 
@@ -109,7 +111,7 @@ def build_transformer_model(
     model: str | type[Transformer] = "bert",
     application: str = "encoder",
     return_keras_model: bool = True,
-    **kwargs: Any,
+    **kwargs: Unchecked,
 ) -> Any:
     """Builds a model, and loads a checkpoint into it.
 
@@ -170,7 +172,9 @@ def build_transformer_model(
     return transformer.model if return_keras_model else transformer
 
 
-def data_parallel(model: Model, devices: Any = None, parts: Any = None) -> Model:
+def data_parallel(
+    model: Model, devices: int | Sequence | None = None, parts: Unchecked = None
+) -> Model:
     """`model`, where there are not several GPUs.
 
     Raises:

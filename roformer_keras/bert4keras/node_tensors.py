@@ -2,17 +2,19 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 import keras
 from keras import ops
 
 from roformer_keras.base import quirks
+from roformer_keras.base.types import Shape, TensorLike, Unchecked
 from roformer_keras.bert4keras.layer_functions import named_activation
 
 
 def subclass_as_keras(
-    base: type, mixins: tuple[type, ...] = (), methods: Mapping[str, Any] | None = None
+    base: type,
+    mixins: tuple[type, ...] = (),
+    methods: Mapping[str, Unchecked] | None = None,
 ) -> type:
     """A subclass that is saved under the name of Keras's class, which then loads it."""
     names = ("__module__", "__qualname__", "__doc__")
@@ -51,12 +53,12 @@ class NodeTensors(quirks.KerasClass):
     Subclasses get None for the mask of a list of which no tensor has a mask.
     """
 
-    def __init_subclass__(cls, **options: Any):
+    def __init_subclass__(cls, **options: Unchecked):
         super().__init_subclass__(**options)
         for name in {"call", "compute_mask"} & vars(cls).keys():
             setattr(cls, name, _without_empty_masks(vars(cls)[name]))
 
-    def __init__(self, *args: Any, **options: Any):
+    def __init__(self, *args: Unchecked, **options: Unchecked):
         options = {
             key: named_activation(x) if key.endswith("activation") else x
             for key, x in options.items()
@@ -64,7 +66,10 @@ class NodeTensors(quirks.KerasClass):
         super().__init__(*map(named_activation, args), **options)
 
     def add_metric(
-        self, value: Any, aggregation: str | None = "mean", name: str | None = None
+        self,
+        value: TensorLike,
+        aggregation: str | None = "mean",
+        name: str | None = None,
     ) -> None:
         """Shows the mean of a value over the training batches of an epoch.
 
@@ -82,25 +87,25 @@ class NodeTensors(quirks.KerasClass):
         if quirks.called_in_training():
             getattr(self, attribute).update_state(ops.mean(value))
 
-    def get_input_at(self, node_index: int) -> Any:
+    def get_input_at(self, node_index: int) -> TensorLike:
         """The symbolic input of the layer's call of a number."""
         return self._tensors_at(node_index, "input_tensors")
 
-    def get_output_at(self, node_index: int) -> Any:
+    def get_output_at(self, node_index: int) -> TensorLike:
         """The symbolic output of the layer's call of a number."""
         return self._tensors_at(node_index, "output_tensors")
 
     @property
-    def input_shape(self) -> Any:
+    def input_shape(self) -> Shape | list[Shape]:
         """The shape of the layer's input, or a list of shapes."""
         return _shapes(self.get_input_at(0))
 
     @property
-    def output_shape(self) -> Any:
+    def output_shape(self) -> Shape | list[Shape]:
         """The shape of the layer's output, or a list of shapes."""
         return _shapes(self.get_output_at(0))
 
-    def add_weight(self, *args: Any, **options: Any) -> Any:
+    def add_weight(self, *args: Unchecked, **options: Unchecked) -> keras.Variable:
         """Adds a weight as Keras does; the name may come first."""
         if args and isinstance(args[0], str):
             options |= zip(_OLD_ORDER, args, strict=False)

@@ -27,7 +27,7 @@ from roformer_keras.base import quirks
 from roformer_keras.base.checks import check_integer, check_names, check_number
 from roformer_keras.base.errors import refuse
 from roformer_keras.base.keras_backend import name_error
-from roformer_keras.base.types import TensorLike
+from roformer_keras.base.types import TensorLike, Unchecked
 from roformer_keras.optimizers import PiecewiseLinear, dense_gradient, has_rows
 
 # Classes are saved under this name, so that none is taken for one of Keras.
@@ -112,7 +112,7 @@ class ExtendableOptimizer(keras.optimizers.Optimizer):
     states: ClassVar[Mapping[str, str]] = {}
     __signature__: ClassVar[inspect.Signature]
 
-    def __init_subclass__(cls, **kwargs: Any):
+    def __init_subclass__(cls, **kwargs: Unchecked):
         super().__init_subclass__(**kwargs)
         options: dict[str, Any] = {}
         for base in reversed(cls.__mro__[: cls.__mro__.index(ExtendableOptimizer)]):
@@ -122,7 +122,7 @@ class ExtendableOptimizer(keras.optimizers.Optimizer):
         parameters = [inspect.Parameter(n, kind, default=options[n]) for n in options]
         cls.__signature__ = inspect.Signature(parameters)
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: Unchecked, **kwargs: Unchecked):
         signature = type(self).__signature__
         check_names(type(self).__name__, "option", kwargs, signature.parameters)
         bound = signature.bind(*args, **kwargs)
@@ -301,7 +301,9 @@ class AdaFactor(ExtendableOptimizer):
     options |= dict(clipping_threshold=1.0, min_dim_size_to_factor=128)
     options |= dict(exclude_from_parameter_scale=(), name="AdaFactor")
 
-    def __init__(self, learning_rate: Any = 1e-3, *args: Any, **kwargs: Any):
+    def __init__(
+        self, learning_rate: Any = 1e-3, *args: Unchecked, **kwargs: Unchecked
+    ):
         if learning_rate is None:
             is_scaled = kwargs.get("multiply_by_parameter_scale", True)
             learning_rate = RelativeStepRate(1.0 if is_scaled else 0.05)
@@ -444,7 +446,7 @@ class PiecewiseLinearRate(ExtendableOptimizer):
     options: ClassVar = {"lr_schedule": {0: 1.0}}
     lr_schedule: dict[int, float]
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: Unchecked, **kwargs: Unchecked):
         super().__init__(*args, **kwargs)
         # A configuration that was saved as JSON has strings as keys.
         points = (self.lr_schedule or {0: 1.0}).items()
@@ -469,7 +471,7 @@ class GradientAccumulation(ExtendableOptimizer):
     options: ClassVar = {"grad_accum_steps": 2}
     states: ClassVar = {"sums": "gradient_sum"}
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: Unchecked, **kwargs: Unchecked):
         super().__init__(*args, **kwargs)
         check_integer("grad_accum_steps", self.grad_accum_steps, minimum=1)
 
@@ -500,7 +502,7 @@ class ExponentialMovingAverage(ExtendableOptimizer):
     options: ClassVar = {"ema_momentum": 0.999}
     states: ClassVar = {"ema_weights": "ema"}
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: Unchecked, **kwargs: Unchecked):
         super().__init__(*args, **kwargs)
         check_number("ema_momentum", self.ema_momentum, minimum=0, below=1)
         self.old_weights: list[np.ndarray] = []

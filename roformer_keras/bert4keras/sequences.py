@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from roformer_keras.base.types import Unchecked
 from roformer_keras.data.generators import as_arrays, as_batches
 
 
@@ -65,13 +66,13 @@ def _weighted(batch, class_weight):
     return inputs, targets, keras.ops.convert_to_numpy(weights)
 
 
-def end_epoch(data: Any) -> None:
+def end_epoch(data: Unchecked) -> None:
     """Ends an epoch of a `Sequence`."""
     if isinstance(data, SequenceBatches):
         data.end_epoch()
 
 
-def with_ends(options: dict[str, Any]) -> Any:
+def with_ends(options: dict[str, Any]) -> Unchecked:
     """The callbacks of `fit`, and one that ends the epochs of a `Sequence`."""
     callbacks = options.get("callbacks")
     data = [options.get(name) for name in ("validation_data", "x")]

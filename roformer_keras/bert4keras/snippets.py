@@ -16,6 +16,7 @@ import numpy as np
 
 from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.base.keras_backend import name_error
+from roformer_keras.base.types import Unchecked
 from roformer_keras.bert4keras.arrays import (  # noqa: F401
     sequence_padding,
     to_array,
@@ -48,14 +49,14 @@ uniout = None
 class Hook:
     """A module's attributes, and `uniout`."""
 
-    def __init__(self, module: Any):
+    def __init__(self, module: Unchecked):
         self.module = module
 
-    def __getattr__(self, attr: str) -> Any:
+    def __getattr__(self, attr: str) -> Unchecked:
         return None if attr == "uniout" else getattr(self.module, attr)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Unchecked:
     # Loaded on request: the tokenizers and `DataGenerator` need none of them.
     if name in ("K", "keras", "tf"):
         from roformer_keras.bert4keras import backend
@@ -68,7 +69,7 @@ def __getattr__(name: str) -> Any:
     raise name_error(__name__, name, __all__)
 
 
-def insert_arguments(**arguments: Any) -> Callable:
+def insert_arguments(**arguments: Unchecked) -> Callable:
     """A decorator of methods: keyword arguments that become attributes.
 
     Args:
@@ -116,7 +117,7 @@ def parallel_apply_generator(
     max_queue_size: int,
     dummy: bool = False,
     random_seeds: bool | Sequence[int | None] | None = True,
-) -> Iterator[tuple[int, Any]]:
+) -> Iterator[tuple[int, Unchecked]]:
     """The results of a function, each with its number, as they become ready.
 
     Args:

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras.base.types import TensorLike, Unchecked
 from roformer_keras.bert4keras.node_tensors import NodeTensors
 from roformer_keras.layers import ConditionalRandomField as _ConditionalRandomField
 from roformer_keras.layers import EfficientGlobalPointer as _EfficientGlobalPointer
@@ -32,19 +33,19 @@ class ConditionalRandomField(NodeTensors, _ConditionalRandomField):
 
     original_parts: ClassVar[dict[str, str]] = {"kernel": "_trans"}
 
-    def __init__(self, lr_multiplier: float = 1, **kwargs: Any):
+    def __init__(self, lr_multiplier: float = 1, **kwargs: Unchecked):
         super().__init__(learning_rate_multiplier=lr_multiplier, **kwargs)
         self.lr_multiplier = lr_multiplier
 
     @property
-    def trans(self) -> Any:
+    def trans(self) -> TensorLike:
         return self.transitions
 
-    def sparse_loss(self, y_true: Any, y_pred: Any) -> Any:
+    def sparse_loss(self, y_true: TensorLike, y_pred: TensorLike) -> TensorLike:
         """The loss of tags `(batch, length)`: float `(batch,)`."""
         return self.loss(_tags(y_true, y_pred), y_pred)
 
-    def sparse_accuracy(self, y_true: Any, y_pred: Any) -> Any:
+    def sparse_accuracy(self, y_true: TensorLike, y_pred: TensorLike) -> TensorLike:
         """The share of visible positions where the tag scores best."""
         visible = ops.all(ops.not_equal(y_pred, -np.inf), axis=2)
         visible = ops.cast(visible, "float32")
@@ -52,11 +53,11 @@ class ConditionalRandomField(NodeTensors, _ConditionalRandomField):
         is_right = ops.cast(ops.equal(_tags(y_true, y_pred), best), "float32")
         return ops.sum(is_right * visible) / ops.sum(visible)
 
-    def dense_loss(self, y_true: Any, y_pred: Any) -> Any:
+    def dense_loss(self, y_true: TensorLike, y_pred: TensorLike) -> TensorLike:
         """`sparse_loss` of one-hot tags `(batch, length, num_tags)`."""
         return self.sparse_loss(ops.argmax(y_true, axis=2), y_pred)
 
-    def dense_accuracy(self, y_true: Any, y_pred: Any) -> Any:
+    def dense_accuracy(self, y_true: TensorLike, y_pred: TensorLike) -> TensorLike:
         """`sparse_accuracy` of one-hot tags."""
         return self.sparse_accuracy(ops.argmax(y_true, axis=2), y_pred)
 
@@ -76,8 +77,8 @@ class _Pointer(NodeTensors):
         RoPE: bool = True,
         use_bias: bool = True,
         tril_mask: bool = True,
-        kernel_initializer: Any = "lecun_normal",
-        **kwargs: Any,
+        kernel_initializer: str | keras.Initializer = "lecun_normal",
+        **kwargs: Unchecked,
     ):
         super().__init__(
             num_heads=heads,

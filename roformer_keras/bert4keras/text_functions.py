@@ -5,20 +5,21 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import IO
 
 import numpy as np
 
 from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.base.other_names import explain_withdrawn
+from roformer_keras.base.types import Unchecked
 
 
-def is_string(s: Any) -> bool:
+def is_string(s: Unchecked) -> bool:
     """True if it is a str."""
     return isinstance(s, str)
 
 
-def is_one_of(x: Any, ys: Iterable) -> bool:
+def is_one_of(x: Unchecked, ys: Iterable) -> bool:
     """True if `x` is one of `ys` itself, and not just equal to one."""
     return any(x is y for y in ys)
 
@@ -113,8 +114,8 @@ def open(
     mode: str = "r",
     encoding: str | None = None,
     errors: str = "strict",
-    indexable: Any = False,
-) -> Any:
+    indexable: Unchecked = False,
+) -> IO:
     """Python's `open`, which also decodes a file that is opened as bytes.
 
     Args:

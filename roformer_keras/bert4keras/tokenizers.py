@@ -200,7 +200,7 @@ class TokenizerBase:
             for text in (first_text, second_text)
         )
         if maxlen is not None:
-            ends: dict[Any, int] = {
+            ends: dict[str, int] = {
                 "right": -1 - (self._token_end is not None),
                 "left": int(self._token_start is not None),
             }

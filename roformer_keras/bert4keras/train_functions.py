@@ -8,12 +8,12 @@ which moves a table, calls the one that it kept, and moves the table back.
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import keras
 import numpy as np
 
 from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.types import TensorLike, Unchecked
 
 
 class Feed:
@@ -36,7 +36,7 @@ class Gradient:
     def __init__(self, model: keras.Model, variable: keras.Variable):
         self.model, self.variable = model, variable
 
-    def __add__(self, other: Any) -> "Gradient":
+    def __add__(self, other: TensorLike) -> "Gradient":
         refuse(
             np.any(keras.ops.convert_to_numpy(other)),
             "only zeros can be added to a gradient of model.total_loss: add to "
@@ -53,7 +53,7 @@ class ListFunction:
     def __init__(self, model: keras.Model, function: Callable):
         self._model, self._function = model, function
 
-    def __call__(self, arrays: Sequence) -> Any:
+    def __call__(self, arrays: Sequence) -> TensorLike:
         return self._function(iter([_batch_of(self._model, arrays)]))
 
 
@@ -185,7 +185,9 @@ def _batch_of(model, arrays):
 # === Functions of `K` ===
 
 
-def gradients(loss: Any, variables: Any) -> list:
+def gradients(
+    loss: TensorLike, variables: keras.Variable | Sequence[keras.Variable]
+) -> list:
     """The gradients of a loss inside a graph of TensorFlow, as in a loss function.
 
     Those of a table that rows are taken of have `values` and `indices`. Those of
@@ -216,7 +218,10 @@ def gradients(loss: Any, variables: Any) -> list:
 
 
 def function(
-    inputs: Sequence, outputs: Any, updates: Any = None, name: str | None = None
+    inputs: Sequence,
+    outputs: TensorLike,
+    updates: Unchecked = None,
+    name: str | None = None,
 ) -> Callable:
     """A function from arrays to arrays, of symbolic inputs and outputs of a model.
 
@@ -242,7 +247,7 @@ def function(
     inputs = [tensor for tensor in inputs if not isinstance(tensor, Feed)]
     model = keras.Model(inputs, outputs)
 
-    def call(arrays: Sequence) -> Any:
+    def call(arrays: Sequence) -> TensorLike:
         predicted = model.predict_on_batch(list(arrays[: len(inputs)]))
         if not isinstance(outputs, list | tuple):
             return predicted

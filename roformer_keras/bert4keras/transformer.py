@@ -3,20 +3,24 @@
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras as keras3
 import numpy as np
 from keras import ops
 
 from roformer_keras.base.errors import CheckpointError, printable, refuse
+from roformer_keras.base.types import Shape, TensorLike, Unchecked
 from roformer_keras.bert4keras.block_layers import MultiHeadAttention
 from roformer_keras.bert4keras.keras2 import keras
 from roformer_keras.conversion.reader import opened_bundle
 from roformer_keras.io.atomic import replacing
-from roformer_keras.io.tensor_bundle import write_shard
+from roformer_keras.io.tensor_bundle import TensorBundleReader, write_shard
 from roformer_keras.models import initializers
 from roformer_keras.models.kept_tokens import KeptTokens
+
+# The prefix of a checkpoint, an open one, or its arrays by name.
+Checkpoint: TypeAlias = str | os.PathLike | TensorBundleReader | dict[str, np.ndarray]
 
 
 class TruncatedNormal(keras3.initializers.TruncatedNormal):
@@ -28,7 +32,7 @@ class TruncatedNormal(keras3.initializers.TruncatedNormal):
         super().__init__()
         self._draw = draw
 
-    def __call__(self, shape: Any, dtype: Any = None) -> Any:
+    def __call__(self, shape: Shape, dtype: str | None = None) -> TensorLike:
         return self._draw(shape, dtype)
 
     def clone(self) -> "TruncatedNormal":
@@ -69,7 +73,7 @@ class Transformer:
         num_hidden_layers: int,
         num_attention_heads: int,
         intermediate_size: int,
-        hidden_act: Any,
+        hidden_act: str | Callable,
         dropout_rate: float | None = None,
         attention_dropout_rate: float | None = None,
         embedding_size: int | None = None,
@@ -84,7 +88,7 @@ class Transformer:
         layers: dict[str, keras.layers.Layer] | None = None,
         prefix: str | None = None,
         name: str | None = None,
-        **kwargs: Any,
+        **kwargs: Unchecked,
     ):
         refuse(
             autoresize_weights,
@@ -114,9 +118,9 @@ class Transformer:
         self.layers = {} if layers is None else layers
         self.prefix = prefix or ""
         self.name = name
-        self.attention_bias: Any = None
-        self.position_bias: Any = None
-        self.attention_scores: Any = None
+        self.attention_bias: TensorLike = None
+        self.position_bias: TensorLike = None
+        self.attention_scores: TensorLike = None
         self.built = False
 
     # === What subclasses define ===
@@ -125,15 +129,15 @@ class Transformer:
         """The symbolic inputs."""
         raise NotImplementedError
 
-    def apply_embeddings(self, inputs: list) -> Any:
+    def apply_embeddings(self, inputs: list) -> TensorLike:
         """The input of the first block."""
         raise NotImplementedError
 
-    def apply_main_layers(self, inputs: Any, index: int) -> Any:
+    def apply_main_layers(self, inputs: TensorLike, index: int) -> TensorLike:
         """A block."""
         raise NotImplementedError
 
-    def apply_final_layers(self, inputs: Any) -> Any:
+    def apply_final_layers(self, inputs: TensorLike) -> TensorLike:
         """The outputs: a tensor, or a list of them."""
         raise NotImplementedError
 
@@ -141,11 +145,11 @@ class Transformer:
         """For each layer the names of its weights in a checkpoint."""
         return {}
 
-    def compute_attention_bias(self, inputs: Any = None) -> Any:
+    def compute_attention_bias(self, inputs: TensorLike = None) -> TensorLike:
         """The mask, or bias, of all blocks, or None."""
         return self.attention_bias
 
-    def compute_position_bias(self, inputs: Any = None) -> Any:
+    def compute_position_bias(self, inputs: TensorLike = None) -> TensorLike:
         """The positions of all blocks, or None."""
         return self.position_bias
 
@@ -153,12 +157,12 @@ class Transformer:
 
     def build(
         self,
-        attention_caches: Any = None,
-        layer_norm_cond: Any = None,
+        attention_caches: Unchecked = None,
+        layer_norm_cond: TensorLike = None,
         layer_norm_cond_hidden_size: int | None = None,
-        layer_norm_cond_hidden_act: Any = None,
-        additional_input_layers: Any = None,
-        **kwargs: Any,
+        layer_norm_cond_hidden_act: str | Callable | None = None,
+        additional_input_layers: TensorLike = None,
+        **kwargs: Unchecked,
     ) -> None:
         """Builds `model`, once.
 
@@ -196,31 +200,33 @@ class Transformer:
         self.model = keras.Model(self.inputs, outputs, name=self.name)
         self.built = True
 
-    def call(self, inputs: list) -> Any:
+    def call(self, inputs: list) -> TensorLike:
         """All layers, one after another."""
         outputs = self.apply_embeddings(inputs)
         for index in range(self.num_hidden_layers):
             outputs = self.apply_main_layers(outputs, index)
         return self.apply_final_layers(outputs)
 
-    def prefixed(self, name: str | None) -> str | None:
+    def prefixed(self, name: str | None) -> TensorLike:
         """A layer's name, with the prefix."""
         return None if name is None else self.prefix + name
 
     def apply(
         self,
-        inputs: Any = None,
-        layer: Any = None,
+        inputs: TensorLike = None,
+        layer: Callable = keras3.Layer,
         arguments: Mapping | None = None,
+        name: str | None = None,
         **kwargs: Any,
-    ) -> Any:
+    ) -> TensorLike:
         """Calls the layer of a name, which is made at first.
 
         Args:
             inputs: of the layer; None for the layer itself.
             layer: its class.
             arguments: keyword arguments of the call.
-            kwargs: arguments of the class, `name` among them.
+            name: of the layer, without the prefix.
+            kwargs: other arguments of the class.
         """
         is_dropout = isinstance(layer, type) and issubclass(
             layer, keras3.layers.Dropout
@@ -228,9 +234,7 @@ class Transformer:
         if is_dropout and self.dropout_rate == 0:
             return inputs
         if layer is keras.layers.Input:
-            return keras.layers.Input(
-                **{**kwargs, "name": self.prefixed(kwargs["name"])}
-            )
+            return keras.layers.Input(name=self.prefixed(name), **kwargs)
         kwargs = {
             key: TruncatedNormal(value)
             if key.endswith("initializer") and inspect.isroutine(value)
@@ -240,12 +244,10 @@ class Transformer:
         is_attention = layer is MultiHeadAttention
         if is_attention and self.residual_attention_scores:
             kwargs["return_attention_scores"] = True
-        name = self.prefixed(kwargs.pop("name", None))
-        if name not in self.layers:
-            made = layer(name=name, **kwargs)
-            name = made.name
-            self.layers[name] = made
-        made = self.layers[name]
+        made = self.layers.get(self.prefixed(name))
+        if made is None:
+            made = layer(name=self.prefixed(name), **kwargs)
+            self.layers[made.name] = made
         if inputs is None:
             return made
         if is_attention and self.residual_attention_scores:
@@ -266,11 +268,11 @@ class Transformer:
         return output
 
     @property
-    def initializer(self) -> Any:
+    def initializer(self) -> keras3.Initializer:
         """Of new kernels and tables."""
         return initializers.TruncatedNormal(stddev=0.02)
 
-    def simplify(self, inputs: Sequence) -> Any:
+    def simplify(self, inputs: Sequence) -> TensorLike:
         """A list without its Nones; a tensor if only one is left."""
         inputs = [x for x in inputs if x is not None]
         return inputs[0] if len(inputs) == 1 else inputs
@@ -283,7 +285,7 @@ class Transformer:
         vocabulary = KeptTokens(len(embeddings), self.keep_tokens, self.compound_tokens)
         return vocabulary.rows_of(embeddings)
 
-    def load_variable(self, checkpoint: Any, name: str) -> np.ndarray:
+    def load_variable(self, checkpoint: Checkpoint, name: str) -> np.ndarray:
         """A tensor of a checkpoint.
 
         Args:
@@ -309,7 +311,7 @@ class Transformer:
                 yield self.layers[self.prefixed(layer)], names
 
     def load_weights_from_checkpoint(
-        self, checkpoint: Any, mapping: Mapping | None = None
+        self, checkpoint: Checkpoint, mapping: Mapping | None = None
     ) -> None:
         """Assigns the weights of a checkpoint: all of them, or none.
 
