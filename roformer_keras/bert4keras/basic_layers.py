@@ -1,5 +1,6 @@
 """Layers that pass masks on, and the small ones of bert4keras's models."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -15,6 +16,7 @@ from roformer_keras.bert4keras.layer_functions import (
 )
 from roformer_keras.bert4keras.node_tensors import NodeTensors
 from roformer_keras.layers import causal_mask, unilm_mask
+from roformer_keras.layers.configured import ConfiguredLayer
 
 _serializable = keras.saving.register_keras_serializable("bert4keras")
 
@@ -110,7 +112,7 @@ class UnifiedLanguageModelMask(_Raw):
 
 
 @_serializable
-class ScaleOffset(Layer):
+class ScaleOffset(Layer, ConfiguredLayer):
     """A factor and an addend for each feature.
 
     Args:
@@ -135,9 +137,6 @@ class ScaleOffset(Layer):
         x = inputs * self.gamma if self.scale else inputs
         return x + self.beta if self.offset else x
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "scale": self.scale, "offset": self.offset}
-
 
 @_serializable
 class BiasAdd(Layer):
@@ -157,3 +156,47 @@ class FirstToken(_WithoutMask):
 
     def call(self, inputs: TensorLike) -> TensorLike:
         return inputs[:, 0]
+
+
+@_serializable
+class Loss(Layer):
+    """A layer that adds a loss to the model: subclass it with `compute_loss`.
+
+    Args:
+        output_axis: int, or list of int: which inputs it returns; None for all.
+
+    The loss is the mean of what `compute_loss(inputs, mask)` returns. It may call
+    `self.add_metric(value, name=)`, whose mean `fit` shows.
+    """
+
+    def __init__(
+        self, output_axis: int | Sequence[int] | None = None, **kwargs: Unchecked
+    ):
+        # Labels are among the inputs.
+        super().__init__(autocast=False, **kwargs)
+        self.output_axis = output_axis
+
+    def call(self, inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
+        self.add_loss(ops.mean(self.compute_loss(inputs, mask)))
+        return self.chosen(inputs)
+
+    def chosen(self, values: TensorLike) -> TensorLike:
+        """Of values of all inputs, those that the layer returns."""
+        if self.output_axis is None:
+            return values
+        if isinstance(self.output_axis, list):
+            return [values[i] for i in self.output_axis]
+        return values[self.output_axis]
+
+    def compute_loss(self, inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
+        """The loss of the inputs, of any shape; subclasses define it."""
+        raise NotImplementedError
+
+    def compute_mask(self, inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
+        return None if mask is None else self.chosen(mask)
+
+    def compute_output_shape(self, input_shape: Sequence) -> Sequence:
+        return self.chosen(input_shape)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "output_axis": self.output_axis}

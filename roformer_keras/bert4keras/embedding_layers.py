@@ -1,7 +1,5 @@
 """Tables of tokens and positions, and positions as sines and cosines."""
 
-from typing import Any
-
 import keras
 from keras import ops
 
@@ -11,6 +9,7 @@ from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.bert4keras.basic_layers import Layer
 from roformer_keras.bert4keras.node_tensors import NodeTensors
 from roformer_keras.layers import SinusoidalPositionEmbedding as _Sinusoidal
+from roformer_keras.layers.configured import ConfiguredLayer
 from roformer_keras.layers.masks import is_token
 
 _serializable = keras.saving.register_keras_serializable("bert4keras")
@@ -58,8 +57,17 @@ class Embedding(NodeTensors, keras.layers.Embedding):
         return is_token(inputs) if self.mask_zero else None
 
 
+class _Positions(Layer):
+    """A base of layers whose input may be a list with position ids."""
+
+    custom_position_ids: bool
+
+    def compute_mask(self, inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
+        return mask[0] if self.custom_position_ids and mask is not None else mask
+
+
 @_serializable
-class PositionEmbedding(Layer):
+class PositionEmbedding(_Positions, ConfiguredLayer):
     """A table of positions, added to or put next to the input.
 
     Args:
@@ -89,6 +97,7 @@ class PositionEmbedding(Layer):
         self.input_dim = input_dim
         self.output_dim = output_dim
         self.merge_mode = merge_mode
+        self.hierarchical = hierarchical
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.custom_position_ids = custom_position_ids
 
@@ -110,20 +119,6 @@ class PositionEmbedding(Layer):
         positions = K.gather(self.embeddings, position_ids)
         return _merged(inputs, positions, self.merge_mode)
 
-    def compute_mask(self, inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
-        return mask[0] if self.custom_position_ids and mask is not None else mask
-
-    def get_config(self) -> dict[str, Any]:
-        initializer = keras.initializers.serialize(self.embeddings_initializer)
-        return {
-            **super().get_config(),
-            "input_dim": self.input_dim,
-            "output_dim": self.output_dim,
-            "merge_mode": self.merge_mode,
-            "embeddings_initializer": initializer,
-            "custom_position_ids": self.custom_position_ids,
-        }
-
 
 def _merged(x, positions, mode):
     if mode == "zero":
@@ -138,7 +133,7 @@ def _merged(x, positions, mode):
 
 
 @_serializable
-class SinusoidalPositionEmbedding(NodeTensors, _Sinusoidal):
+class SinusoidalPositionEmbedding(_Positions, _Sinusoidal):
     """Sines and cosines of positions, added to or put next to the input.
 
     Args:
@@ -153,8 +148,7 @@ class SinusoidalPositionEmbedding(NodeTensors, _Sinusoidal):
         custom_position_ids: bool = False,
         **kwargs: Unchecked,
     ):
-        super().__init__(output_dim, **kwargs)
-        self.supports_masking = True
+        super().__init__(output_dim=output_dim, **kwargs)
         self.merge_mode = merge_mode
         self.custom_position_ids = custom_position_ids
 
@@ -166,14 +160,3 @@ class SinusoidalPositionEmbedding(NodeTensors, _Sinusoidal):
         """The layer's output for inputs at positions `(1, length)`."""
         positions = super().call(inputs, position_ids)
         return _merged(inputs, positions, self.merge_mode)
-
-    def compute_mask(self, inputs: TensorLike, mask: TensorLike = None) -> TensorLike:
-        return mask[0] if self.custom_position_ids and mask is not None else mask
-
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.pop("base")
-        config.update(
-            merge_mode=self.merge_mode, custom_position_ids=self.custom_position_ids
-        )
-        return config

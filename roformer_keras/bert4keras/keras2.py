@@ -36,6 +36,7 @@ All else is saved as Keras's own, and loaded without this package.
 """
 
 import contextlib
+import functools
 import importlib
 import sys
 import types
@@ -47,7 +48,6 @@ import keras as keras3
 from roformer_keras.base.types import Unchecked
 from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.bert4keras.basic_layers import MASKED
-from roformer_keras.bert4keras.keras2_layers import layer_class
 from roformer_keras.bert4keras.keras2_models import (
     Model,
     ModelCheckpoint,
@@ -57,6 +57,25 @@ from roformer_keras.bert4keras.keras2_models import (
     save_model,
 )
 from roformer_keras.bert4keras.layer_functions import MERGES, named_activation
+from roformer_keras.bert4keras.node_tensors import NodeTensors, subclass_as_keras
+
+
+def _initialize_lambda(
+    self: keras3.layers.Lambda, *arguments: Unchecked, **options: Unchecked
+) -> None:
+    keras3.layers.Lambda.__init__(self, *arguments, **options)
+    # Keras warns of layers that drop a mask and do not say so.
+    self.supports_masking = True
+
+
+@functools.cache
+def layer_class(base: type[keras3.Layer]) -> type[keras3.Layer]:
+    """The class of Keras's layer that scripts of Keras 2 get."""
+    if base.__name__ in MASKED:
+        return MASKED[base.__name__]
+    is_lambda = base is keras3.layers.Lambda
+    methods = {"__init__": _initialize_lambda} if is_lambda else {}
+    return subclass_as_keras(base, (NodeTensors,), methods)
 
 
 class _Namespace(types.ModuleType):

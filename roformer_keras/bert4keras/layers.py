@@ -16,6 +16,7 @@ from roformer_keras.bert4keras.basic_layers import (  # noqa: F401
     GlobalMaxPooling1D,
     LanguageModelMask,
     Layer,
+    Loss,
     ScaleOffset,
     UnifiedLanguageModelMask,
 )
@@ -30,7 +31,6 @@ from roformer_keras.bert4keras.embedding_layers import (  # noqa: F401
     SinusoidalPositionEmbedding,
 )
 from roformer_keras.bert4keras.layer_functions import join_masks
-from roformer_keras.bert4keras.loss_layer import Loss  # noqa: F401
 from roformer_keras.bert4keras.structured_layers import (  # noqa: F401
     ConditionalRandomField,
     EfficientGlobalPointer,

@@ -1,6 +1,6 @@
 """`bert4keras.snippets`: what scripts take from it.
 
-Texts are in `text_functions`, arrays in `arrays`, batches in `data_generator`, and
+Texts are in `text_functions`, arrays and batches in `data_generator`, and
 writing in `decoding`.
 """
 
@@ -17,11 +17,11 @@ import numpy as np
 from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.base.keras_backend import name_error
 from roformer_keras.base.types import Unchecked
-from roformer_keras.bert4keras.arrays import (  # noqa: F401
+from roformer_keras.bert4keras.data_generator import (  # noqa: F401
+    DataGenerator,
     sequence_padding,
     to_array,
 )
-from roformer_keras.bert4keras.data_generator import DataGenerator  # noqa: F401
 from roformer_keras.bert4keras.decoding import (  # noqa: F401
     AutoRegressiveDecoder,
     ViterbiDecoder,

@@ -47,16 +47,6 @@ class Gradient:
     __radd__ = __add__
 
 
-class ListFunction:
-    """A training function of a list of arrays, which returns Keras's logs."""
-
-    def __init__(self, model: keras.Model, function: Callable):
-        self._model, self._function = model, function
-
-    def __call__(self, arrays: Sequence) -> TensorLike:
-        return self._function(iter([_batch_of(self._model, arrays)]))
-
-
 def make_list_function(model: keras.Model) -> None:
     """Gives a model a training function that takes a list, as Keras 2 does."""
     if keras.config.backend() != "tensorflow":
@@ -71,7 +61,8 @@ def make_list_function(model: keras.Model) -> None:
         f"steps_per_execution, got {model.steps_per_execution}",
     )
     model.make_train_function(force=True)
-    model.train_function = ListFunction(model, model.train_function)
+    function = model.train_function
+    model.train_function = lambda arrays: function(iter([_batch_of(model, arrays)]))
     model._trains_on_lists = True
 
 
