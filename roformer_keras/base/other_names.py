@@ -20,6 +20,10 @@ WITHDRAWN = {
     "files",
     "BatchConcat": "use keras.ops.concatenate along axis 0",
     "BatchSplit": "slice a batch, as in x[: keras.ops.shape(x)[0] // 2]",
+    "Lion": "use keras.optimizers.Lion",
+    "LionV2": "use keras.optimizers.Lion",
+    "SpTokenizer": "use sentencepiece.SentencePieceProcessor; no model that is covered "
+    "has such a vocabulary",
     "MaximumEntropyMarkovModel": "use ConditionalRandomField",
     "--approximate": "search computes all cosines, by FAISS where it is installed; "
     "docs/search.md makes a graph of vectors.npy",

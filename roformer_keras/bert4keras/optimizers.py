@@ -230,31 +230,6 @@ class Adam(ExtendableOptimizer):
 
 
 @register
-class Lion(ExtendableOptimizer):
-    """Moves by the sign of a running mean of gradients.
-
-    Args:
-        learning_rate: float, or a `LearningRateSchedule`.
-        beta_1: float. Momentum of the mean that an update goes by.
-        beta_2: float. Momentum of the mean that is kept.
-
-    Source: Chen et al. 2023, arXiv:2302.06675.
-    """
-
-    options: ClassVar = dict(learning_rate=3e-4, beta_1=0.95, beta_2=0.98, name="Lion")
-    states: ClassVar = {"means": "mean"}
-
-    def apply_update(self, update: Update) -> None:
-        mean, gradient = self.means[update.index], update.gradient
-        betas = (self.beta_1, self.beta_2)
-        beta_1, beta_2 = (ops.cast(beta, gradient.dtype) for beta in betas)
-        old = _current_value(mean)
-        move = update.rate * ops.sign(beta_1 * old + (1 - beta_1) * gradient)
-        update.write(update.variable, _current_value(update.variable) - move)
-        update.write(mean, beta_2 * old + (1 - beta_2) * gradient)
-
-
-@register
 class RelativeStepRate(keras.optimizers.schedules.LearningRateSchedule):
     """The rate of an `AdaFactor` without one: `min(1 / sqrt(step), 0.01)`.
 
@@ -382,7 +357,6 @@ class AdaFactor(ExtendableOptimizer):
 
 
 # Names of the same classes under tf.keras and under Keras 2.
-LionV2 = Lion
 AdaFactorBase = AdaFactorV1 = AdaFactorV2 = AdaFactor
 
 custom_objects: dict[str, type] = {"Adam": Adam, "AdaFactor": AdaFactor}
@@ -573,7 +547,7 @@ def _extension(extension):
         refuse(
             not (isinstance(base, type) and issubclass(base, ExtendableOptimizer)),
             "only the optimizers of this module can be extended (Adam, AdaFactor, "
-            f"Lion, and extended ones), got {base!r}",
+            f"and extended ones), got {base!r}",
             hint="get_updates of a script does not run on Keras 3: use Adam of "
             "this module in its place",
         )
@@ -593,8 +567,8 @@ extend_with_layer_adaptation = _extension(LayerAdaptation)
 extend_with_piecewise_linear_lr = _extension(PiecewiseLinearRate)
 extend_with_gradient_accumulation = _extension(GradientAccumulation)
 extend_with_exponential_moving_average = _extension(ExponentialMovingAverage)
-__all__ = ["AdaFactor", "AdaFactorBase", "AdaFactorV1", "AdaFactorV2", "Adam", "Lion"]
-__all__ += ["LionV2", "custom_objects", "export_to_custom_objects"]
+__all__ = ["AdaFactor", "AdaFactorBase", "AdaFactorV1", "AdaFactorV2", "Adam"]
+__all__ += ["custom_objects", "export_to_custom_objects"]
 _EXTENDING = [name for name in globals() if name.startswith("extend_with")]
 globals().update({f"{name}_v2": globals()[name] for name in _EXTENDING})
 __all__ += [name for extending in _EXTENDING for name in (extending, f"{extending}_v2")]

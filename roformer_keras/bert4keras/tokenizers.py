@@ -10,11 +10,12 @@ from typing import Any
 
 from roformer_keras.base.checks import check_file
 from roformer_keras.base.errors import (
-    ConfigurationError,
     SourceError,
     VocabularyError,
     refuse,
 )
+from roformer_keras.base.keras_backend import name_error
+from roformer_keras.base.types import Unchecked
 from roformer_keras.bert4keras.text_functions import (
     convert_to_unicode,
     is_string,
@@ -33,7 +34,6 @@ from roformer_keras.text.characters import (
 )
 
 __all__ = [
-    "SpTokenizer",
     "Tokenizer",
     "TokenizerBase",
     "convert_to_unicode",
@@ -352,9 +352,7 @@ class Tokenizer(TokenizerBase):
     def _is_space(ch):
         return ch in " \n\r\t" or unicodedata.category(ch) == "Zs"
 
-    @staticmethod
-    def _is_punctuation(ch):
-        return is_punctuation(ch)
+    _is_punctuation = staticmethod(is_punctuation)
 
     @staticmethod
     def _is_cjk_character(ch):
@@ -368,61 +366,8 @@ class Tokenizer(TokenizerBase):
     def _is_special(ch):
         return bool(re.fullmatch(r"\[.*\]", ch, re.DOTALL))
 
-    @staticmethod
-    def _is_redundant(token):
-        return _tokenizer._is_redundant(token)
+    _is_redundant = staticmethod(_tokenizer._is_redundant)
 
 
-class SpTokenizer(TokenizerBase):
-    """A model of SentencePiece.
-
-    Args:
-        sp_model_path: path of the model.
-        kwargs: of `TokenizerBase`.
-
-    Raises:
-        ConfigurationError: SentencePiece is not installed.
-    """
-
-    def __init__(self, sp_model_path: str | os.PathLike, **kwargs: Any):
-        super().__init__(**kwargs)
-        try:
-            import sentencepiece
-        except ImportError:
-            raise ConfigurationError(
-                "SpTokenizer needs SentencePiece: pip install sentencepiece"
-            ) from None
-        self.sp_model = sentencepiece.SentencePieceProcessor()
-        self.sp_model.Load(os.fspath(sp_model_path))
-        pad = self.sp_model.pad_id()
-        # Models without padding have the id -1.
-        self._token_pad = self.sp_model.id_to_piece(pad) if pad >= 0 else PAD
-        self._token_unk = self.sp_model.id_to_piece(self.sp_model.unk_id())
-        self._vocab_size = self.sp_model.get_piece_size()
-        self._set_ids(
-            lambda token: None if token is None else self.sp_model.piece_to_id(token)
-        )
-
-    def token_to_id(self, token: str) -> int:
-        return self.sp_model.piece_to_id(token)
-
-    def id_to_token(self, i: int) -> str:
-        return self.sp_model.id_to_piece(int(i)) if i < self._vocab_size else ""
-
-    def decode(self, ids: Iterable[int]) -> str:
-        tokens = self.ids_to_tokens(ids)
-        return self.sp_model.decode_pieces(
-            [self._token_translate_inv.get(one) or one for one in tokens]
-        )
-
-    def _tokenize(self, text: str) -> list[str]:
-        if self._pre_tokenize is not None:
-            text = " ".join(self._pre_tokenize(text))
-        return self.sp_model.encode_as_pieces(text)
-
-    def _is_special(self, i):
-        model = self.sp_model
-        return model.is_control(i) or model.is_unknown(i) or model.is_unused(i)
-
-    def _is_decodable(self, i):
-        return i < self._vocab_size and not self._is_special(i)
+def __getattr__(name: str) -> Unchecked:
+    raise name_error(__name__, name, __all__)

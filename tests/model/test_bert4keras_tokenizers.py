@@ -113,37 +113,6 @@ def test_base_class_is_for_subclasses():
             call()
 
 
-def test_sentencepiece(tmp_path):
-    sentencepiece = pytest.importorskip("sentencepiece")
-    lines = ["今天天气不错", "我爱北京", "hello world"] * 20
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_prefix=str(tmp_path / "model"),
-        vocab_size=40,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    tokenizer = tokenizers.SpTokenizer(
-        tmp_path / "model.model", token_start=None, token_end="</s>"
-    )
-    token_ids, segment_ids = tokenizer.encode("今天 hello")
-    assert token_ids[-1] == tokenizer._token_end_id
-    assert segment_ids == [0] * len(token_ids)
-    assert tokenizer.decode(token_ids) == "今天 hello"
-    assert tokenizer.id_to_token(tokenizer._vocab_size) == ""
-    assert tokenizer.token_to_id("no such token") == tokenizer._token_unk_id
-    assert tokenizer._is_special(tokenizer._token_unk_id)
-    assert tokenizer._is_decodable(token_ids[0])
-
-
-def test_sentencepiece_is_named(monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    with pytest.raises(ConfigurationError, match="pip install sentencepiece"):
-        tokenizers.SpTokenizer("model")
-
-
 # === Long words, and truncation of pairs ===
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "##a", "b", "c", "d", "e"]

@@ -57,8 +57,6 @@ PLAIN = {
     "adam-clipnorm": ["Adam", {"clipnorm": 0.3, "epsilon": 0.1}],
     "adam-clipvalue": ["Adam", {"clipvalue": 0.2, "epsilon": 0.1}],
     "adam-global-clipnorm": ["Adam", {"global_clipnorm": 0.5, "epsilon": 0.1}],
-    "lion": ["Lion", {}],
-    "lion-momenta": ["Lion", {"beta_1": 0.5, "beta_2": 0.7}],
     "adafactor": ["AdaFactor", {}],
     "adafactor-factored": ["AdaFactor", {"min_dim_size_to_factor": 3}],
     "adafactor-mean": ["AdaFactor", {"beta1": 0.9, "min_dim_size_to_factor": 3}],
@@ -92,7 +90,6 @@ CHAINS = {
         ALL,
         {"beta1": 0.9, "min_dim_size_to_factor": 3, "learning_rate": None},
     ],
-    "lion-accumulated": ["Lion", ["weight_decay", "gradient_accumulation"]],
     "constant-rate": ["Adam", ["piecewise_linear_lr"], {"lr_schedule": {0: 0.5}}],
 }
 FITS = {
