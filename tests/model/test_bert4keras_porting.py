@@ -4,6 +4,7 @@ import ast
 import contextlib
 import importlib
 import json
+import re
 import warnings
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from common import ROOT, SMALL, reference_folder, write_file
 from sources import unpacked
 
+from roformer_keras import bert4keras
 from roformer_keras.base.errors import ConfigurationError
 from roformer_keras.bert4keras import keras2
 from roformer_keras.cli import porting
@@ -355,3 +357,35 @@ NOT_FOR_SCRIPTS = {
 def test_the_page_is_linked():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "docs/coming-from-bert4keras.md" in readme
+
+
+# === The table of homes in the docstring of the package ===
+
+HOMES = {
+    f"{module}.{name}": file
+    for module, names, file in re.findall(
+        r"^\| `([\w.]+)`: (.*) \| `(.+)` \|$", bert4keras.__doc__, re.MULTILINE
+    )
+    for name in names.replace("`", "").split()
+}
+FOLDER = ROOT / "roformer_keras" / "bert4keras"
+
+
+def is_defined(name, file):
+    """True if a file defines a name at its top, or in a table of functions."""
+    text = (FOLDER / file).read_text(encoding="utf-8")
+    return re.search(rf'^(?:(?:def |class |(?:\w+ = )+)?|    "){name}\b', text, re.MULTILINE)
+
+
+def test_each_name_of_the_original_is_in_the_file_that_the_package_names():
+    for path, file in HOMES.items():
+        module, _, names = path.partition(".")
+        value = importlib.import_module(f"{OURS}.{module}")
+        for name in names.split("."):
+            value = getattr(value, name)
+        # `K` is the whole file.
+        assert name == "K" or is_defined(name, file), path
+    for module, names in covered_names().items():
+        for name in {*names} - {"K"} if module != "backend.K" else ():
+            file = HOMES.get(f"{module}.{name}", f"{module}.py")
+            assert is_defined(name.removesuffix("_v2"), file), (module, name)
