@@ -20,6 +20,7 @@ WITHDRAWN = {
     "files",
     "BatchConcat": "use keras.ops.concatenate along axis 0",
     "BatchSplit": "slice a batch, as in x[: keras.ops.shape(x)[0] // 2]",
+    "attention_normalize": "use keras.ops.softmax on the masked scores",
     "Lion": "use keras.optimizers.Lion",
     "LionV2": "use keras.optimizers.Lion",
     "SpTokenizer": "use sentencepiece.SentencePieceProcessor; no model that is covered "

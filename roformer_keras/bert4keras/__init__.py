@@ -18,7 +18,7 @@ module, such as `models.build_transformer_model` in `models.py`:
 | `backend`: `keras` | `keras2.py` |
 | `backend.keras.models`: `Model` `Sequential` `load_model` | `keras2_models.py` |
 | `backend`: `align` `apply_rotary_position_embeddings` | `layer_functions.py` |
-| `backend`: `attention_normalize` `sequence_masking` | `layer_functions.py` |
+| `backend`: `sequence_masking` | `layer_functions.py` |
 | `backend`: `gelu_erf` `gelu_tanh` `set_gelu` | `layer_functions.py` |
 | `backend`: `sinusoidal_embeddings` | `layer_functions.py` |
 | `backend`: `multilabel_categorical_crossentropy` | `../layers/pointer.py` |

@@ -8,7 +8,8 @@ from keras import ops
 
 from roformer_keras.base import quirks
 from roformer_keras.base.errors import ConfigurationError
-from roformer_keras.base.types import TensorLike
+from roformer_keras.base.keras_backend import name_error
+from roformer_keras.base.types import TensorLike, Unchecked
 from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.bert4keras.keras2 import keras
 from roformer_keras.bert4keras.keras2_models import model_of_loss
@@ -16,7 +17,6 @@ from roformer_keras.bert4keras.keras_functions import flatten, reshape, symbolic
 from roformer_keras.bert4keras.layer_functions import (
     align,
     apply_rotary_position_embeddings,
-    attention_normalize,
     gelu_erf,
     gelu_tanh,
     sequence_masking,
@@ -31,7 +31,6 @@ __all__ = [
     "Sinusoidal",
     "align",
     "apply_rotary_position_embeddings",
-    "attention_normalize",
     "batch_gather",
     "flatten",
     "gelu_erf",
@@ -54,13 +53,14 @@ __all__ = [
     "symbolic",
 ]
 
+
+def __getattr__(name: str) -> Unchecked:
+    raise name_error(__name__, name, __all__)
+
+
 # Scripts ask whether Keras comes from TensorFlow; that of Keras 3 does as well.
 is_tf_keras = True
-
-
-def swish(x: TensorLike) -> TensorLike:
-    """`x * sigmoid(x)`."""
-    return ops.silu(x)
+swish = ops.silu
 
 
 def leaky_relu(x: TensorLike, alpha: float = 0.2) -> TensorLike:

@@ -84,14 +84,6 @@ def __getattr__(name: str) -> TensorLike:
     )
 
 
-class Shape(tuple):
-    """The sizes of a tensor, some of which may be tensors; a slice is a `Shape`."""
-
-    def __getitem__(self, index):
-        item = super().__getitem__(index)
-        return Shape(item) if isinstance(index, builtins.slice) else item
-
-
 def _tensor(x):
     """A tensor of a number, an array, a shape, a list of tensors or a tensor."""
     if isinstance(x, tuple | list) and (tensors := [t for t in x if is_tensor(t)]):
@@ -145,11 +137,6 @@ def is_tensor(x: TensorLike) -> bool:
 
 
 # === Sizes and places ===
-
-
-def shape(x: TensorLike) -> Shape:
-    """The sizes of a tensor: ints, and tensors where only the run knows them."""
-    return Shape(ops.shape(x))
 
 
 def ndim(x: TensorLike) -> int:
@@ -297,12 +284,6 @@ def variable(
     value = ops.copy(value) if ops.is_tensor(value) else value
     # PyTorch trains no integers.
     return keras.Variable(value, dtype=dtype, trainable="int" not in dtype, name=name)
-
-
-def batch_set_value(pairs: Sequence) -> None:
-    """Assigns to many variables, given as pairs of a variable and its value."""
-    for variable, value in pairs:
-        variable.assign(value)
 
 
 # === Computation ===
@@ -469,6 +450,7 @@ _FUNCTIONS: dict[str, Callable[..., TensorLike]] = {
     ),
     # (batch, dim) becomes (batch, n, dim).
     "repeat": lambda x, n: ops.repeat(ops.expand_dims(x, 1), n, axis=1),
+    "shape": lambda x: tuple(ops.shape(x)),
     "slice": lambda x, start, size: ops.slice(x, start, _sizes(size)),
     "stack": lambda x, axis=0: ops.stack([_tensor(item) for item in x], axis),
     "temporal_padding": lambda x, padding=(1, 1): ops.pad(
@@ -491,6 +473,7 @@ _FUNCTIONS: dict[str, Callable[..., TensorLike]] = {
     ),
     # Variables
     "batch_get_value": lambda variables: list(map(ops.convert_to_numpy, variables)),
+    "batch_set_value": lambda pairs: [x.assign(value) for x, value in pairs],
     "eval": ops.convert_to_numpy,
     "get_value": ops.convert_to_numpy,
     "set_value": lambda x, value: x.assign(value),

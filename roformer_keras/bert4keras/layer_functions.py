@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from roformer_keras.base import quirks
-from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.errors import refuse
 from roformer_keras.base.types import TensorLike, Unchecked
 from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.layers import apply_rotary, erf_gelu
@@ -162,43 +162,6 @@ def sequence_masking(
     if visible is not None:
         x = ops.where(visible, x, ops.cast(value, x.dtype))
     return (x, visible) if return_mask else x
-
-
-def attention_normalize(
-    a: TensorLike,
-    mask: TensorLike = None,
-    axis: int = -1,
-    method: str = "softmax",
-    bias: TensorLike = None,
-) -> TensorLike:
-    """Attention weights of scores.
-
-    Args:
-        a: float `(batch, heads, query, key)`.
-        mask: None, or `(batch, key)`.
-        axis: of the keys.
-        method: `"softmax"`, `"squared_relu"` or `"softmax_plus"`.
-        bias: as in `sequence_masking`.
-
-    Source: arXiv:2202.10447 for squared_relu, https://kexue.fm/archives/8823 for
-        softmax_plus.
-    """
-    a, mask = sequence_masking(a, mask, -np.inf, axis, bias, True)
-    if method == "softmax":
-        return ops.softmax(a, axis=axis)
-    if mask is None:
-        count = ops.cast(ops.shape(a)[-1], a.dtype)
-    else:
-        count = ops.sum(ops.cast(mask, a.dtype), axis=axis, keepdims=True)
-    if method == "squared_relu":
-        return ops.square(ops.relu(a)) / count
-    if method == "softmax_plus":
-        scale = ops.log(ops.maximum(count, 16)) / np.log(512)
-        return ops.softmax(a * ops.cast(scale, a.dtype), axis=axis)
-    raise ConfigurationError(
-        "the method of attention_normalize must be one of softmax, squared_relu, "
-        f"softmax_plus, got {method!r}"
-    )
 
 
 # === Positions ===

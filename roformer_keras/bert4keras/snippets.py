@@ -46,16 +46,6 @@ basestring = str
 uniout = None
 
 
-class Hook:
-    """A module's attributes, and `uniout`."""
-
-    def __init__(self, module: Unchecked):
-        self.module = module
-
-    def __getattr__(self, attr: str) -> Unchecked:
-        return None if attr == "uniout" else getattr(self.module, attr)
-
-
 def __getattr__(name: str) -> Unchecked:
     # Loaded on request: the tokenizers and `DataGenerator` need none of them.
     if name in ("K", "keras", "tf"):

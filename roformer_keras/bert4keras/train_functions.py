@@ -8,6 +8,7 @@ which moves a table, calls the one that it kept, and moves the table back.
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -20,11 +21,10 @@ class Feed:
     """Stands for the targets of an output of a model, or for their weights."""
 
 
-class TotalLoss:
+class TotalLoss(NamedTuple):
     """Stands for the loss of a model, in `K.gradients`."""
 
-    def __init__(self, model: keras.Model):
-        self.model = model
+    model: keras.Model
 
 
 class Gradient:

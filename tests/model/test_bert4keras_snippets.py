@@ -45,8 +45,7 @@ def test_every_name_is_there():
     assert snippets.K is not None
     assert snippets.is_py2 is False
     assert snippets.basestring is str
-    assert snippets.Hook(snippets).uniout is None
-    assert snippets.Hook(snippets).open is snippets.open
+    assert snippets.uniout is None
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = snippets.no_such_name
 
