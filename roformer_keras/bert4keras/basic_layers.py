@@ -181,7 +181,7 @@ class Loss(Layer):
         return self.chosen(inputs)
 
     def chosen(self, values: TensorLike) -> TensorLike:
-        """Of values of all inputs, those that the layer returns."""
+        """Chooses the values of the inputs that the layer returns."""
         if self.output_axis is None:
             return values
         if isinstance(self.output_axis, list):

@@ -153,7 +153,7 @@ class BERT(Transformer):
 
     @property
     def norm_epsilon(self) -> float:
-        """Of embedding and block norms, as bert4keras 0.11.5 has it."""
+        """The epsilon of embedding and block norms in bert4keras 0.11.5."""
         return 1e-12
 
     def _embed_ids(self, inputs):

@@ -10,7 +10,7 @@ from roformer_keras.base.types import Unchecked
 
 
 def to_array(*args: Unchecked) -> np.ndarray | list[np.ndarray]:
-    """The argument as an array, or a list of as many arrays as there are arguments."""
+    """Converts one argument to an array, and several to a list of arrays."""
     arrays = [np.array(one) for one in args]
     return arrays[0] if len(arrays) == 1 else arrays
 

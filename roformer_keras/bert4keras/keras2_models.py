@@ -85,25 +85,25 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
     def fit(
         self, x: TensorLike = None, *args: Unchecked, **options: Unchecked
     ) -> keras.callbacks.History:
-        """As in Keras, also of a generator."""
+        """Trains as Keras does; generators may yield lists."""
         with self._training_as_compiled():
             return self._without_wait(super().fit, x, args, options)
 
     def train_on_batch(self, *args: Unchecked, **options: Unchecked) -> TensorLike:
-        """As in Keras."""
+        """Trains on a batch the weights that `compile` has settled."""
         with self._training_as_compiled():
             return super().train_on_batch(*args, **options)
 
     def evaluate(
         self, x: TensorLike = None, *args: Unchecked, **options: Unchecked
     ) -> TensorLike:
-        """As in Keras, also of a generator."""
+        """Evaluates as Keras does; generators may yield lists."""
         return self._without_wait(super().evaluate, x, args, options)
 
     def predict(
         self, x: TensorLike = None, *args: Unchecked, **options: Unchecked
     ) -> TensorLike:
-        """As in Keras, also of a generator."""
+        """Predicts as Keras does; generators may yield lists."""
         return self._without_wait(super().predict, x, args, options)
 
     def fit_generator(
@@ -156,7 +156,7 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
         return (*arrays, *data[2:])
 
     def compile(self, *args: Unchecked, **options: Unchecked) -> None:
-        """As in Keras 2; what is trainable now is trained."""
+        """Compiles as Keras 2 does: the weights that are trainable now are trained."""
         bound = inspect.signature(super().compile).bind(*args, **options)
         options = bound.arguments
         if isinstance(options.get("optimizer"), str):
@@ -190,7 +190,7 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
 
     @property
     def trainable(self) -> bool:
-        """As in Keras; true while what `compile` has settled is trained."""
+        """Keras's property, which is true while `fit` trains the settled weights."""
         return self._trains_as_compiled or super().trainable
 
     @trainable.setter
@@ -222,7 +222,7 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
         *args: Unchecked,
         **options: Unchecked,
     ) -> TensorLike:
-        """As in Keras; the target of one output may be a dict by its name."""
+        """Computes Keras's loss; the target of one output may be a dict by its name."""
         names: list[str] = getattr(self, "output_names", None) or []
         if isinstance(y, dict) and len(names) == 1 and names[0] in y:
             y = y[names[0]]
@@ -230,13 +230,13 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
             return super().compute_loss(x, y, *args, **options)
 
     def make_train_function(self, force: bool = False) -> Callable:
-        """As in Keras, and for a function of lists, see `train_functions`."""
+        """Makes Keras's function, or adapts one of lists, see `train_functions`."""
         return train_functions.of_batches(self, super().make_train_function, force)
 
     def add_loss(
         self, loss: TensorLike, *args: Unchecked, **options: Unchecked
     ) -> None:
-        """As in Keras, of values.
+        """Adds a loss that is a value.
 
         Raises:
             ConfigurationError: the loss is a symbolic tensor.
@@ -311,8 +311,8 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
                 save_format == "tf" or not name.endswith(_SAVE_FORMATS[save_format]),
                 f"save_format={save_format!r} does not write a file of the name "
                 f"{name!r}",
-                hint="leave out save_format=, and the file is one of Keras 3 under "
-                "any name; .h5 is HDF5",
+                hint="leave out save_format= to write a file of Keras 3 under any "
+                "name; .h5 is HDF5",
             )
         function = _function_of(self)
         refuse(
@@ -453,10 +453,10 @@ def optimizer_class(base: type[keras.Optimizer]) -> type[keras.Optimizer]:
             options["learning_rate"] = schedule
         base.__init__(self, **options)
 
-    def set_rate(self, rate):
-        self.learning_rate = rate
-
-    rate = property(lambda self: self.learning_rate, set_rate)
+    rate = property(
+        lambda self: self.learning_rate,
+        lambda self, rate: setattr(self, "learning_rate", rate),
+    )
     return subclass_as_keras(base, (), {"__init__": initialize, "lr": rate})
 
 
@@ -476,7 +476,7 @@ def load_model(
     *args: Unchecked,
     **options: Unchecked,
 ) -> keras.Model:
-    """As in Keras, also of other file names and of folders that `save` wrote."""
+    """Loads what Keras does, other file names, and folders that `save` wrote."""
     if str(filepath).endswith((".h5", ".hdf5")):
         # Keras cannot read the short names that it writes there.
         short_names = {x: keras.losses.get(x) for x in ("mse", "mae", "mape", "msle")}

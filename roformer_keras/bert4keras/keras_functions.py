@@ -192,13 +192,6 @@ def flatten(
     return _reshaped(x, (*sizes[:start], -1, *sizes[end:]))
 
 
-def where(cond: TensorLike, x: TensorLike, y: TensorLike) -> TensorLike:
-    """`x` where `cond` is true, else `y`; all are broadcast. Two numbers are floats."""
-    if not (hasattr(x, "dtype") or hasattr(y, "dtype")):
-        x = cast(x, keras.config.floatx())
-    return ops.where(ops.cast(cond, "bool"), x, y)
-
-
 def switch(
     condition: TensorLike, then_expression: TensorLike, else_expression: TensorLike
 ) -> TensorLike:
@@ -455,6 +448,14 @@ _FUNCTIONS: dict[str, Callable[..., TensorLike]] = {
     "stack": lambda x, axis=0: ops.stack([_tensor(item) for item in x], axis),
     "temporal_padding": lambda x, padding=(1, 1): ops.pad(
         x, [(0, 0), tuple(padding), (0, 0)]
+    ),
+    "where": lambda cond, x, y: ops.where(
+        ops.cast(cond, "bool"),
+        # Two numbers are floats.
+        x
+        if hasattr(x, "dtype") or hasattr(y, "dtype")
+        else cast(x, keras.config.floatx()),
+        y,
     ),
     # New tensors
     "eye": lambda size, dtype=None, name=None: ops.cast(

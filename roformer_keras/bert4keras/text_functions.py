@@ -20,7 +20,7 @@ def is_string(s: Unchecked) -> bool:
 
 
 def is_one_of(x: Unchecked, ys: Iterable) -> bool:
-    """True if `x` is one of `ys` itself, and not just equal to one."""
+    """True if `ys` has the object `x`, and not just an equal one."""
     return any(x is y for y in ys)
 
 
@@ -132,5 +132,5 @@ def open(
     if encoding is None:
         return builtins.open(name, mode)
     mode = mode.replace("b", "")
-    # As in bytes, only a line feed ends a line.
+    # Only a line feed ends a line, as in bytes.
     return builtins.open(name, mode, encoding=encoding, errors=errors, newline="\n")

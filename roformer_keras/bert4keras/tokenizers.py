@@ -47,7 +47,6 @@ __all__ = [
 ]
 
 is_py2 = False
-_NAMES = ("pad", "unk", "mask", "start", "end")
 
 
 def load_vocab(
@@ -131,13 +130,6 @@ class TokenizerBase:
         self._pre_tokenize = pre_tokenize
         self._token_translate = dict(token_translate or {})
         self._token_translate_inv = {v: k for k, v in self._token_translate.items()}
-
-    def _set_ids(self, find):
-        """Sets `_token_pad_id` and so on, of the tokens that are there."""
-        for name in _NAMES:
-            number = find(getattr(self, f"_token_{name}"))
-            if number is not None:
-                setattr(self, f"_token_{name}_id", number)
 
     def tokenize(self, text: str, maxlen: int | None = None) -> list[str]:
         """The tokens of a text, with those around it.
@@ -275,7 +267,10 @@ class Tokenizer(TokenizerBase):
         self._vocab_size = len(self._token_dict)
         self._word_maxlen = word_maxlen
         self._splitter = _Splitter(self._token_dict, word_maxlen)
-        self._set_ids(self._token_dict.get)
+        for name in ("pad", "unk", "mask", "start", "end"):
+            token = getattr(self, f"_token_{name}")
+            if token in self._token_dict:
+                setattr(self, f"_token_{name}_id", self._token_dict[token])
 
     def token_to_id(self, token: str) -> int:
         number = self._token_dict.get(token)

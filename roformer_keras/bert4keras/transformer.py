@@ -269,7 +269,7 @@ class Transformer:
 
     @property
     def initializer(self) -> keras3.Initializer:
-        """Of new kernels and tables."""
+        """Initializer of new kernels and tables."""
         return initializers.TruncatedNormal(stddev=0.02)
 
     def simplify(self, inputs: Sequence) -> TensorLike:
