@@ -8,7 +8,6 @@ import functools
 import itertools
 import json
 import multiprocessing
-import queue
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -130,7 +129,7 @@ def parallel_apply_generator(
         # scripts have no `if __name__ == "__main__"`.
         methods = multiprocessing.get_all_start_methods()
         pools = multiprocessing.get_context("fork" if "fork" in methods else "spawn")
-    elements, results = pools.Queue(max_queue_size), pools.Queue()
+    elements, results = pools.Queue(), pools.Queue()
     seeds = random_seeds or []
     seeds = [None] * workers if seeds is True else list(seeds)
     threads = [
@@ -139,23 +138,19 @@ def parallel_apply_generator(
             itertools.chain(seeds, itertools.repeat(())), workers
         )
     ]
-    for one in threads:
-        one.daemon = True
-        one.start()
+    for thread in threads:
+        thread.daemon = True
+        thread.start()
     missing = 0
     try:
         for element in enumerate(iterable):
-            while True:
-                try:
-                    elements.put(element, block=False)
-                    break
-                except queue.Full:
-                    yield _result(results)
-                    missing -= 1
+            if missing == workers + max_queue_size:
+                yield _result(results)
+                missing -= 1
+            elements.put(element)
             missing += 1
-        while missing:
+        for _ in range(missing):
             yield _result(results)
-            missing -= 1
     finally:
         _stop(threads, elements, dummy)
 
@@ -181,8 +176,8 @@ def _result(results):
 
 def _stop(workers, elements, are_threads):
     if not are_threads:
-        for one in workers:
-            one.terminate()
+        for worker in workers:
+            worker.terminate()
         return
     # Threads end by themselves; what waits is not computed.
     while not elements.empty():
