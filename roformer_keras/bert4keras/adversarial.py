@@ -1,11 +1,11 @@
 """Adversarial training, which bert4keras's examples do by a function of this name."""
 
 import functools
+from collections.abc import Callable
 
 import keras
 
 from roformer_keras.base.errors import ConfigurationError
-from roformer_keras.base.types import TensorLike
 from roformer_keras.bert4keras.backend import search_layer
 from roformer_keras.tasks import adversarial
 
@@ -34,7 +34,7 @@ def adversarial_training(
         raise ConfigurationError(
             f"the model must have the layer {embedding_name!r}, and it has none"
         )
-    step: TensorLike = functools.partial(
+    step: Callable = functools.partial(
         adversarial.train_step, model, model.train_step, layer.variables[0], epsilon
     )
     model.train_step = step

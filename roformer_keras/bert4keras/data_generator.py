@@ -1,6 +1,6 @@
 """Batches: `DataGenerator` draws samples, and `sequence_padding` makes arrays."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -76,12 +76,10 @@ class DataGenerator:
     def __init__(
         self, data: Iterable, batch_size: int = 32, buffer_size: int | None = None
     ):
-        samples: Any = data
-        self.data = samples
+        self.data: Any = data
         self.batch_size = batch_size
-        self.steps: int | None = None
-        if hasattr(data, "__len__"):
-            self.steps = -(-len(samples) // batch_size)
+        count = len(data) if isinstance(data, Sized) else None
+        self.steps = None if count is None else -(-count // batch_size)
         self.buffer_size = buffer_size or batch_size * 1000
 
     def __len__(self) -> int:

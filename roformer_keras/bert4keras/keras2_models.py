@@ -399,9 +399,8 @@ def _refuse_symbolic(method, value):
 
 
 def _copied(metric):
-    if not isinstance(metric, keras.Metric):
-        return metric
-    return type(metric).from_config(metric.get_config())
+    is_metric = isinstance(metric, keras.Metric)
+    return type(metric).from_config(metric.get_config()) if is_metric else metric
 
 
 @functools.cache

@@ -15,7 +15,7 @@ import numpy as np
 from keras import ops
 
 from roformer_keras.base import quirks
-from roformer_keras.base.errors import ConfigurationError
+from roformer_keras.base.errors import refuse
 from roformer_keras.base.types import TensorLike, Unchecked
 from roformer_keras.bert4keras.train_functions import function, gradients  # noqa: F401
 
@@ -174,22 +174,16 @@ def _reshaped(x, sizes):
 
 
 def _sizes(shape):
-    if isinstance(shape, tuple | list):
-        return tuple(shape)
-    return tuple(shape[i] for i in range(shape.shape[0]))
+    count = len(shape) if isinstance(shape, tuple | list) else shape.shape[0]
+    return tuple(shape[i] for i in range(count))
 
 
 def flatten(
     x: TensorLike, start: int | None = None, end: int | None = None
 ) -> TensorLike:
     """`x` with the axes from `start` to `end` as one; by default with one axis."""
-    start, end = start or 0, end or ndim(x)
-    if end < 0:
-        end += ndim(x)
-    if start < 0:
-        start += ndim(x)
     sizes = ops.shape(x)
-    return _reshaped(x, (*sizes[:start], -1, *sizes[end:]))
+    return _reshaped(x, (*sizes[: start or 0], -1, *sizes[end or ndim(x) :]))
 
 
 def switch(
@@ -349,13 +343,12 @@ def in_train_phase(
     Raises:
         ConfigurationError: it is not given, and no layer is being called.
     """
-    if training is None:
-        training = quirks.called_in_training()
-        if training is None:
-            raise ConfigurationError(
-                "in_train_phase must be called in a layer's call or with training=, "
-                "got neither: Keras 3 has no phase of learning elsewhere"
-            )
+    training = quirks.called_in_training() if training is None else training
+    refuse(
+        training is None,
+        "in_train_phase must be called in a layer's call or with training=, got "
+        "neither: Keras 3 has no phase of learning elsewhere",
+    )
     chosen = x if training else alt
     return chosen() if callable(chosen) else chosen
 

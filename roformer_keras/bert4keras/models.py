@@ -82,7 +82,7 @@ def extend_with_language_model(BaseModel: type[Transformer]) -> type[Transformer
     """A class of models that see only what stands before, and predict what is next."""
 
     class LanguageModel(_Writer, LM_Mask, BaseModel):  # type: ignore[misc, valid-type]
-        pass
+        """A model that predicts the next token."""
 
     return LanguageModel
 
@@ -93,7 +93,7 @@ def extend_with_unified_language_model(
     """A class of models that see a first segment, and write a second after it."""
 
     class UnifiedLanguageModel(_Writer, UniLM_Mask, BaseModel):  # type: ignore[misc, valid-type]
-        pass
+        """A model that predicts the next token of a second segment."""
 
     return UnifiedLanguageModel
 

@@ -25,12 +25,6 @@ def subclass_as_keras(
 _OLD_ORDER = ("name", "shape", "dtype", "initializer", "regularizer", "trainable")
 
 
-def _shapes(tensors):
-    if isinstance(tensors, list):
-        return [tuple(tensor.shape) for tensor in tensors]
-    return tuple(tensors.shape)
-
-
 def _is_empty(mask):
     is_list = isinstance(mask, list | tuple) and len(mask) > 0
     return is_list and all(one is None for one in mask)
@@ -98,12 +92,12 @@ class NodeTensors(quirks.KerasClass):
     @property
     def input_shape(self) -> Shape | list[Shape]:
         """The shape of the layer's input, or a list of shapes."""
-        return _shapes(self.get_input_at(0))
+        return keras.tree.map_structure(lambda x: x.shape, self.get_input_at(0))
 
     @property
     def output_shape(self) -> Shape | list[Shape]:
         """The shape of the layer's output, or a list of shapes."""
-        return _shapes(self.get_output_at(0))
+        return keras.tree.map_structure(lambda x: x.shape, self.get_output_at(0))
 
     def add_weight(self, *args: Unchecked, **options: Unchecked) -> keras.Variable:
         """Adds a weight as Keras does; the name may come first."""

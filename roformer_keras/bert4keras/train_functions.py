@@ -13,7 +13,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.errors import refuse
 from roformer_keras.base.types import TensorLike, Unchecked
 
 
@@ -49,12 +49,12 @@ class Gradient:
 
 def make_list_function(model: keras.Model) -> None:
     """Gives a model a training function that takes a list, as Keras 2 does."""
-    if keras.config.backend() != "tensorflow":
-        raise ConfigurationError(
-            "a script can replace train_function on the TensorFlow backend only, and "
-            f"Keras runs on {keras.config.backend()}: set KERAS_BACKEND=tensorflow, or "
-            "use roformer_keras.bert4keras.snippets.adversarial_training"
-        )
+    refuse(
+        keras.config.backend() != "tensorflow",
+        "a script can replace train_function on the TensorFlow backend only, and "
+        f"Keras runs on {keras.config.backend()}: set KERAS_BACKEND=tensorflow, or "
+        "use roformer_keras.bert4keras.snippets.adversarial_training",
+    )
     refuse(
         model.steps_per_execution != 1,
         "a train_function of Keras 2 takes one batch: compile the model without "
@@ -188,11 +188,11 @@ def gradients(
         ConfigurationError: Keras runs on another backend, where a gradient is of a
             function; or TensorFlow executes eagerly, and keeps no graph.
     """
-    if keras.config.backend() != "tensorflow":
-        raise ConfigurationError(
-            "K.gradients works on the TensorFlow backend only, and Keras runs on "
-            f"{keras.config.backend()}: set KERAS_BACKEND=tensorflow"
-        )
+    refuse(
+        keras.config.backend() != "tensorflow",
+        "K.gradients works on the TensorFlow backend only, and Keras runs on "
+        f"{keras.config.backend()}: set KERAS_BACKEND=tensorflow",
+    )
     import tensorflow as tf
 
     flat = variables if isinstance(variables, list | tuple) else [variables]
