@@ -33,7 +33,7 @@ class Layer(NodeTensors, keras.layers.Layer):
 # === Masks ===
 
 
-def _with_masks_of_keras_2(name):
+def _with_masks_of_keras_2(name: str) -> type[keras.Layer]:
     base = getattr(keras.layers, name)
     content = {
         "__doc__": f"`keras.layers.{name}`, with the masks of Keras 2.",

@@ -43,7 +43,7 @@ class _Mask:
     inputs: list
     attention_bias: TensorLike
 
-    def _masked_once(self, number, layer, name):
+    def _masked_once(self, number: int, layer: type, name: str) -> TensorLike:
         """The mask of an input, which all blocks share."""
         if self.attention_bias is None:
             self.attention_bias = self.apply(self.inputs[number], layer, name=name)
@@ -117,7 +117,9 @@ class BERT(Transformer):
 
     # === Parts of a block ===
 
-    def _dense(self, inputs, units, name, **options):
+    def _dense(
+        self, inputs: TensorLike, units: int, name: str, **options: Any
+    ) -> TensorLike:
         return self.apply(
             inputs,
             keras.layers.Dense,
@@ -128,12 +130,14 @@ class BERT(Transformer):
             **options,
         )
 
-    def _dropout(self, inputs, name):
+    def _dropout(self, inputs: TensorLike, name: str) -> TensorLike:
         return self.apply(
             inputs, keras.layers.Dropout, rate=self.dropout_rate, name=name
         )
 
-    def _norm(self, inputs, name, epsilon=None):
+    def _norm(
+        self, inputs: TensorLike, name: str, epsilon: float | None = None
+    ) -> TensorLike:
         condition, hidden_units, hidden_activation = self.layer_norm_conds
         return self.apply(
             self.simplify([inputs, condition]),
@@ -146,7 +150,9 @@ class BERT(Transformer):
             name=name,
         )
 
-    def _add_and_norm(self, before, added, name):
+    def _add_and_norm(
+        self, before: TensorLike, added: TensorLike, name: str
+    ) -> TensorLike:
         added = self._dropout(added, f"{name}-Dropout")
         total = self.apply([before, added], Add, name=f"{name}-Add")
         return self._norm(total, f"{name}-Norm")
@@ -156,7 +162,7 @@ class BERT(Transformer):
         """The epsilon of embedding and block norms in bert4keras 0.11.5."""
         return 1e-12
 
-    def _embed_ids(self, inputs):
+    def _embed_ids(self, inputs: list) -> tuple[TensorLike, TensorLike]:
         """Token and segment embeddings, summed, and the position ids or None."""
         tokens, *rest = inputs
         x = self.apply(
@@ -198,7 +204,7 @@ class BERT(Transformer):
         x = self._dropout(self._norm(x, "Embedding-Norm"), "Embedding-Dropout")
         return self._mapped(x)
 
-    def _mapped(self, x):
+    def _mapped(self, x: TensorLike) -> TensorLike:
         if self.embedding_size == self.hidden_size:
             return x
         return self._dense(x, self.hidden_size, "Embedding-Mapping")
@@ -265,12 +271,12 @@ class BERT(Transformer):
             return inputs
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def _score_tokens(self, x):
+    def _score_tokens(self, x: TensorLike) -> TensorLike:
         return self.apply(
             x, Embedding, arguments={"mode": "dense"}, name="Embedding-Token"
         )
 
-    def _activate(self, x, name):
+    def _activate(self, x: TensorLike, name: str) -> TensorLike:
         activation = "softmax" if self.with_mlm is True else self.with_mlm
         return self.apply(x, keras.layers.Activation, activation=activation, name=name)
 
@@ -289,7 +295,7 @@ class BERT(Transformer):
         return super().create_variable(name, value, dtype)
 
     @functools.cached_property
-    def _transposed(self):
+    def _transposed(self) -> set[str]:
         return {row.name for row in self._table if row.transposed}
 
     @functools.cached_property
@@ -379,7 +385,9 @@ class RoFormerV2(RoFormer):
         """
         return NormalByDepth(self.num_hidden_layers)
 
-    def _norm(self, inputs, name, epsilon=None):
+    def _norm(
+        self, inputs: TensorLike, name: str, epsilon: float | None = None
+    ) -> TensorLike:
         return self.apply(
             inputs,
             LayerNormalization,

@@ -169,7 +169,13 @@ class MultiHeadAttention(NodeTensors, RoPEAttention):
             for one, dense, size in zip(x, projections, sizes, strict=True)
         )
 
-    def _rotated(self, query, key, position_ids, start=0):
+    def _rotated(
+        self,
+        query: TensorLike,
+        key: TensorLike,
+        position_ids: TensorLike,
+        start: int = 0,
+    ) -> tuple[TensorLike, TensorLike]:
         if position_ids is None:
             return query, key
         sin, cos = sines_and_cosines(position_ids)

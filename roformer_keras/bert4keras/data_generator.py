@@ -106,7 +106,7 @@ class DataGenerator:
         if held:
             yield True, held.pop()
 
-    def _drawn(self):
+    def _drawn(self) -> Iterator:
         """Samples in random order, from a buffer that is filled from the data."""
         buffer: list = []
         for one in self.data:

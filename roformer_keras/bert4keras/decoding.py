@@ -34,7 +34,7 @@ class ViterbiDecoder:
         self.non_starts = self._others(starts)
         self.non_ends = self._others(ends)
 
-    def _others(self, labels):
+    def _others(self, labels: Collection[int] | None) -> list[int]:
         if labels is None:
             return []
         return [label for label in range(self.num_labels) if label not in labels]
@@ -91,7 +91,7 @@ class AutoRegressiveDecoder:
             use_states: bool. Whether it returns a pair with the states.
         """
 
-        def decorate(predict):
+        def decorate(predict: Callable) -> Callable:
             @functools.wraps(predict)
             def call(
                 self, inputs, output_ids, states, temperature=1, rtype=default_rtype
@@ -218,20 +218,22 @@ class AutoRegressiveDecoder:
                     break
         return results + list(output_ids)
 
-    def _is_done(self, output_ids, min_ends):
+    def _is_done(self, output_ids: np.ndarray, min_ends: int) -> np.ndarray:
         is_end = output_ids == self.end_id
         return is_end[:, -1] & (is_end.sum(axis=1) >= min_ends)
 
 
-def _normalised(probabilities):
+def _normalised(probabilities: np.ndarray) -> np.ndarray:
     return probabilities / probabilities.sum(axis=1, keepdims=True)
 
 
-def _drawn(probabilities, topk, topp):
+def _drawn(
+    probabilities: np.ndarray, topk: int | None, topp: float | None
+) -> np.ndarray:
     """A token for each row, `(rows, 1)`."""
     kept: list[np.ndarray] = []
 
-    def keep(columns):
+    def keep(columns: np.ndarray) -> np.ndarray:
         kept.append(columns)
         return np.take_along_axis(probabilities, columns, axis=1)
 

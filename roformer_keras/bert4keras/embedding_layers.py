@@ -120,7 +120,7 @@ class PositionEmbedding(_Positions, ConfiguredLayer):
         return _merged(inputs, positions, self.merge_mode)
 
 
-def _merged(x, positions, mode):
+def _merged(x: TensorLike, positions: TensorLike, mode: str) -> TensorLike:
     if mode == "zero":
         return positions
     positions = ops.cast(positions, x.dtype)

@@ -45,7 +45,7 @@ from typing import Any
 
 import keras as keras3
 
-from roformer_keras.base.types import Unchecked
+from roformer_keras.base.types import TensorLike, Unchecked
 from roformer_keras.bert4keras import keras_functions as K
 from roformer_keras.bert4keras.basic_layers import MASKED
 from roformer_keras.bert4keras.keras2_models import (
@@ -88,7 +88,7 @@ class _Namespace(types.ModuleType):
         self.__path__ = getattr(module, "__path__", [])
         self.__all__ = [name for name in dir(self) if not name.startswith("_")]
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Unchecked:
         # `vars` of a module that is being made lacks both.
         if name.startswith("__"):
             raise AttributeError(name)
@@ -96,21 +96,21 @@ class _Namespace(types.ModuleType):
             return self._names[name]
         return getattr(self._module, name)
 
-    def __dir__(self):
+    def __dir__(self) -> list[str]:
         return sorted({*dir(self._module), *self._names})
 
 
 class _ScriptNamespace(_Namespace):
     """A namespace in the place of a module: libraries read the module through it."""
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Unchecked:
         caller = sys._getframe(1).f_globals.get("__name__", "")
         if caller.partition(".")[0] in ("roformer_keras", "keras", "keras_hub"):
             return getattr(self._module, name)
         return super().__getattr__(name)
 
 
-def _merging(name):
+def _merging(name: str) -> Callable[..., TensorLike]:
     def merge(inputs, *args, **options):
         return getattr(keras.layers, name)(*args, **options)(inputs)
 
@@ -228,7 +228,7 @@ def keras2_habits() -> "contextlib.ExitStack":
     return stack
 
 
-def _put_module(name, module):
+def _put_module(name: str, module: types.ModuleType | None) -> None:
     if module is None:
         sys.modules.pop(name, None)
     else:

@@ -7,7 +7,7 @@ import inspect
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +124,9 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
         """`predict`, as Keras 2 calls it for generators."""
         return self.predict(generator, *args, **options)
 
-    def _without_wait(self, method, x, arguments, options):
+    def _without_wait(
+        self, method: Callable, x: TensorLike, arguments: tuple, options: dict[str, Any]
+    ) -> TensorLike:
         reading = {name: options.pop(name) for name in _READING if name in options}
         workers = reading.get("workers", 1)
         read_ahead = reading.get("max_queue_size", 10) if workers else 0
@@ -145,7 +147,7 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
         sequences.end_epoch(options["x"])
         return result
 
-    def _numbers(self, data):
+    def _numbers(self, data: Sequence) -> tuple:
         """Inputs, targets and weights, of which lists of numbers become arrays."""
         names = ("inputs", "outputs")
         several = [len(getattr(self, name, None) or ()) > 1 for name in names]
@@ -198,7 +200,7 @@ class ScriptModel(NodeTensors, quirks.BuildsWithoutBatch):
         keras.Layer.trainable.fset(self, value)
 
     @contextlib.contextmanager
-    def _training_as_compiled(self):
+    def _training_as_compiled(self) -> Iterator[None]:
         trained = self._trained_ids
         # Keras 2 has nothing, such as LoRA, that adds weights after `compile`.
         if not trained or self._compiled_ids != {id(x) for x in self.variables}:
@@ -375,7 +377,7 @@ class Sequential(ScriptModel, keras.Sequential):
     output_shape = keras.Sequential.output_shape
 
 
-def _build_parts(model):
+def _build_parts(model: keras.Model) -> None:
     """Builds layers that a layer makes in `build`, so that they have weights to save.
 
     Keras calls no layer that has a `compute_output_shape`, until a batch comes.
@@ -389,7 +391,7 @@ def _build_parts(model):
             )
 
 
-def _refuse_symbolic(method, value):
+def _refuse_symbolic(method: str, value: TensorLike) -> None:
     refuse(
         any(map(keras.utils.is_keras_tensor, keras.tree.flatten(value))),
         f"model.{method} takes no symbolic tensor in Keras 3",
@@ -487,7 +489,7 @@ def load_model(
 
 
 @contextlib.contextmanager
-def _readable(filepath):
+def _readable(filepath: str | os.PathLike) -> Iterator[str | os.PathLike]:
     """A path that Keras reads."""
     if os.path.isfile(Path(filepath) / _KERAS_FILE):
         filepath = Path(filepath) / _KERAS_FILE
@@ -501,7 +503,9 @@ def _readable(filepath):
         yield filepath
 
 
-def _save_folder(model, save, filepath, overwrite):
+def _save_folder(
+    model: keras.Model, save: Callable, filepath: str | os.PathLike, overwrite: bool
+) -> None:
     """Writes a SavedModel for TensorFlow Serving, with the Keras model in it."""
     refuse(
         keras.backend.backend() == "torch",
@@ -516,7 +520,7 @@ def _save_folder(model, save, filepath, overwrite):
         save(partial / _KERAS_FILE)
 
 
-def _function_of(model):
+def _function_of(model: keras.Operation) -> str | None:
     """The name of an operation of a model that is no layer, or None."""
     for operation in getattr(model, "operations", ()):
         if not isinstance(operation, keras.Layer):

@@ -20,7 +20,9 @@ from roformer_keras.base.types import TensorLike, Unchecked
 from roformer_keras.bert4keras.train_functions import function, gradients  # noqa: F401
 
 
-def _same(names, arguments, **defaults):
+def _same(
+    names: str, arguments: str, **defaults: Unchecked
+) -> dict[str, tuple[str, str, dict[str, Unchecked]]]:
     """Rows of `_OPERATIONS` for functions that Keras 3 calls the same."""
     return {name: (name, arguments, defaults) for name in names.split()}
 
@@ -84,7 +86,7 @@ def __getattr__(name: str) -> TensorLike:
     )
 
 
-def _tensor(x):
+def _tensor(x: TensorLike) -> TensorLike:
     """A tensor of a number, an array, a shape, a list of tensors or a tensor."""
     if isinstance(x, tuple | list) and (tensors := [t for t in x if is_tensor(t)]):
         return ops.stack([ops.cast(item, dtype(tensors[0])) for item in x])
@@ -93,7 +95,9 @@ def _tensor(x):
     return ops.convert_to_tensor(list(x) if isinstance(x, tuple) else x)
 
 
-def _operation(name, operation, required, defaults):
+def _operation(
+    name: str, operation: str, required: str, defaults: dict[str, Unchecked]
+) -> Callable[..., TensorLike]:
     """The function `K.name`, with Keras 2's arguments."""
     compute = getattr(ops, operation)
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -163,7 +167,7 @@ def reshape(tensor: TensorLike, *args: TensorLike) -> TensorLike:
     return _reshaped(tensor, [size for part in parts for size in part])
 
 
-def _reshaped(x, sizes):
+def _reshaped(x: TensorLike, sizes: Sequence) -> TensorLike:
     """`x` in another shape, where None is the unknown size of a symbolic tensor."""
     sizes = list(sizes)
     if None in sizes and -1 in sizes:
@@ -173,7 +177,7 @@ def _reshaped(x, sizes):
     return ops.reshape(x, tuple(-1 if size is None else size for size in sizes))
 
 
-def _sizes(shape):
+def _sizes(shape: TensorLike) -> tuple:
     count = len(shape) if isinstance(shape, tuple | list) else shape.shape[0]
     return tuple(shape[i] for i in range(count))
 

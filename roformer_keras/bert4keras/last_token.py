@@ -72,7 +72,7 @@ class CachedSteps:
         graph = _read_graph(model)
         return None if graph is None else cls(model, graph)
 
-    def _forget(self):
+    def _forget(self) -> None:
         """Drops keys and values, which other weights computed."""
         self._seen: np.ndarray | None = None
         self._rows_seen: list[np.ndarray] = []
@@ -118,7 +118,7 @@ class CachedSteps:
             lambda x: ops.convert_to_numpy(x)[:count], outputs
         )
 
-    def _origins(self, tokens, rows):
+    def _origins(self, tokens: np.ndarray, rows: list[np.ndarray]) -> np.ndarray | None:
         """For each row the one it continues, or None if there is one without."""
         seen = self._seen
         if seen is None or seen.shape[1] != tokens.shape[1] - 1:
@@ -133,7 +133,7 @@ class CachedSteps:
         origins = [places.get(key) for key in _row_keys(before, rows)]
         return None if None in origins else np.array(origins)
 
-    def _make_room(self, batch, length, origins):
+    def _make_room(self, batch: int, length: int, origins: np.ndarray | None) -> None:
         """Caches for these rows with room for the positions."""
         room = -(-length // _STEP) * _STEP
         if origins is None:
@@ -142,12 +142,11 @@ class CachedSteps:
                 for attention in self._graph.attentions
             ]
             return
-        has_room = self._caches[0][0].shape[2] >= room
-        is_same = len(origins) == len(self._seen) and np.array_equal(
-            origins, np.arange(len(origins))
-        )
+        count, _, size, _ = self._caches[0][0].shape
+        has_room = size >= room
+        is_same = np.array_equal(origins, np.arange(count))
 
-        def moved(cache):
+        def moved(cache: TensorLike) -> TensorLike:
             if not is_same:
                 cache = ops.take(cache, origins, axis=0)
             if not has_room:
@@ -157,7 +156,7 @@ class CachedSteps:
         if not (is_same and has_room):
             self._caches = keras.tree.map_structure(moved, self._caches)
 
-    def _visible(self, tokens, start, computed):
+    def _visible(self, tokens: np.ndarray, start: int, computed: int) -> np.ndarray:
         """bool `(batch, 1, computed, keys)`: which keys each new position sees."""
         batch, length = tokens.shape[:2]
         keys = -(-length // _STEP) * _STEP
@@ -175,7 +174,14 @@ class CachedSteps:
         query = order[:, start : start + computed]
         return (is_key[:, None, :] & (order[:, None, :] <= query[:, :, None]))[:, None]
 
-    def _step(self, inputs, caches, visible, start, last):
+    def _step(
+        self,
+        inputs: list,
+        caches: TensorLike,
+        visible: TensorLike,
+        start: TensorLike,
+        last: TensorLike,
+    ) -> tuple[TensorLike, list]:
         """The outputs at one of the new positions, and the caches with all of them."""
         caches = dict(zip(map(id, self._graph.attentions), caches, strict=True))
         length = ops.shape(inputs[self._graph.sequences[0]])[1]
@@ -208,7 +214,7 @@ class CachedSteps:
         return outputs, [caches[id(one)] for one in self._graph.attentions]
 
 
-def _row_keys(tokens, rows):
+def _row_keys(tokens: np.ndarray, rows: list[np.ndarray]) -> list[bytes]:
     """A key for each row: all of its inputs."""
     parts = [tokens, *rows]
     return [b"".join(part[i].tobytes() for part in parts) for i in range(len(tokens))]
@@ -287,7 +293,7 @@ class LastToken(Model):
         self.steps = CachedSteps.of(model)
         self._compute = Compiled(self._last, model.weights, any_shape=True)
 
-    def _last(self, inputs):
+    def _last(self, inputs: Sequence) -> TensorLike:
         several = isinstance(self.model.input, list | tuple)
         outputs = self.model(inputs if several else inputs[0], training=False)
         return keras.tree.map_structure(lambda x: x[:, -1], outputs)
@@ -305,7 +311,7 @@ class LastToken(Model):
             return keras.Model.predict(self, x, *args, **options)
         return self._predict_last(x)
 
-    def _predict_last(self, inputs):
+    def _predict_last(self, inputs: Sequence) -> TensorLike:
         several = isinstance(inputs, Sequence)
         arrays = [np.asarray(x) for x in (inputs if several else [inputs])]
         if self.steps:

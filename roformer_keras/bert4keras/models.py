@@ -52,7 +52,7 @@ def __getattr__(name: str) -> Unchecked:
     return getattr(_layers, name)
 
 
-def _not_covered(name):
+def _not_covered(name: str) -> ConfigurationError:
     return ConfigurationError(
         f"roformer_keras.bert4keras has no {name}: it covers the models "
         f"{', '.join(MODELS)}. Run the script with bert4keras and tf-keras, or load "

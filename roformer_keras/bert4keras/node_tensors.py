@@ -1,7 +1,7 @@
 """A mixin of all layers and models with the habits of Keras 2, see `keras2`."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import keras
 from keras import ops
@@ -25,12 +25,12 @@ def subclass_as_keras(
 _OLD_ORDER = ("name", "shape", "dtype", "initializer", "regularizer", "trainable")
 
 
-def _is_empty(mask):
+def _is_empty(mask: TensorLike) -> bool:
     is_list = isinstance(mask, list | tuple) and len(mask) > 0
     return is_list and all(one is None for one in mask)
 
 
-def _without_empty_masks(method):
+def _without_empty_masks(method: Callable) -> Callable:
     @functools.wraps(method)
     def call(*args, **options):
         args = [None if _is_empty(x) else x for x in args]
@@ -47,7 +47,7 @@ class NodeTensors(quirks.KerasClass):
     Subclasses get None for the mask of a list of which no tensor has a mask.
     """
 
-    def __init_subclass__(cls, **options: Unchecked):
+    def __init_subclass__(cls, **options: Unchecked) -> None:
         super().__init_subclass__(**options)
         for name in {"call", "compute_mask"} & vars(cls).keys():
             setattr(cls, name, _without_empty_masks(vars(cls)[name]))
@@ -106,7 +106,7 @@ class NodeTensors(quirks.KerasClass):
             args = ()
         return super().add_weight(*args, **options)
 
-    def _tensors_at(self, node_index, name):
+    def _tensors_at(self, node_index: int, name: str) -> TensorLike:
         nodes = quirks.calls_of(self)
         if not -len(nodes) <= node_index < len(nodes):
             raise ValueError(

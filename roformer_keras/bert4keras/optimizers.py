@@ -49,12 +49,12 @@ def _current_value(variable: TensorLike) -> TensorLike:
     return ops.cast(variable, _computed_type(variable))
 
 
-def _computed_type(variable):
+def _computed_type(variable: TensorLike) -> str:
     dtype = keras.backend.standardize_dtype(variable.dtype)
     return keras.backend.result_type(dtype, "float32")
 
 
-def _root_mean_square(x):
+def _root_mean_square(x: TensorLike) -> TensorLike:
     return ops.sqrt(ops.mean(ops.square(x)))
 
 
@@ -76,7 +76,7 @@ class Update:
     def changed(self, change: Callable) -> "Update":
         """This update, where `change(old, new)` is the new value of the variable."""
 
-        def write(target, value):
+        def write(target: TensorLike, value: TensorLike) -> None:
             if target is self.variable:
                 value = change(_current_value(target), value)
             self.write(target, value)
@@ -112,7 +112,7 @@ class ExtendableOptimizer(keras.optimizers.Optimizer):
     states: ClassVar[Mapping[str, str]] = {}
     __signature__: ClassVar[inspect.Signature]
 
-    def __init_subclass__(cls, **kwargs: Unchecked):
+    def __init_subclass__(cls, **kwargs: Unchecked) -> None:
         super().__init_subclass__(**kwargs)
         options: dict[str, Any] = {}
         for base in reversed(cls.__mro__[: cls.__mro__.index(ExtendableOptimizer)]):
@@ -291,7 +291,7 @@ class AdaFactor(ExtendableOptimizer):
         names = ["mean"] * (self.beta1 > 0) + ["square", "rows", "columns"]
         self.slots = {name: [self._slot(name, x) for x in variables] for name in names}
 
-    def _slot(self, name, variable):
+    def _slot(self, name: str, variable: keras.Variable) -> keras.Variable:
         """A state of a variable, or None where another one takes its place."""
         shape, axes = variable.shape, self._factored_axes(variable.shape)
         if name == ("square" if axes else "rows") or (name == "columns" and not axes):
@@ -334,13 +334,13 @@ class AdaFactor(ExtendableOptimizer):
             move = move * ops.maximum(_root_mean_square(old), self.epsilon2)
         update.write(update.variable, old - update.rate * move)
 
-    def _second_moment(self, update):
+    def _second_moment(self, update: Update) -> TensorLike:
         square, beta2 = ops.square(update.gradient) + self.epsilon1, self.beta2
         if beta2 is None:
             step = ops.cast(self.iterations + 1, square.dtype)
             beta2 = 1.0 - ops.power(step, -0.8)
 
-        def averaged(name, value):
+        def averaged(name: str, value: TensorLike) -> TensorLike:
             state = self.slots[name][update.index]
             new = beta2 * _current_value(state) + (1.0 - beta2) * value
             update.write(state, new)
@@ -376,7 +376,7 @@ class WeightDecay(ExtendableOptimizer):
     options: ClassVar = {"weight_decay_rate": 0.01, "exclude_from_weight_decay": ()}
 
     def apply_update(self, update: Update) -> None:
-        def decayed(old, new):
+        def decayed(old: TensorLike, new: TensorLike) -> TensorLike:
             return new - update.rate * self.weight_decay_rate * old
 
         is_excluded = _matches(update.name, self.exclude_from_weight_decay)
@@ -395,7 +395,7 @@ class LayerAdaptation(ExtendableOptimizer):
     options: ClassVar = {"exclude_from_layer_adaptation": ()}
 
     def apply_update(self, update: Update) -> None:
-        def adapted(old, new):
+        def adapted(old: TensorLike, new: TensorLike) -> TensorLike:
             move = new - old
             rate = ops.maximum(update.rate, keras.config.epsilon())
             size = ops.sqrt(ops.sum(ops.square(old)))
@@ -452,7 +452,7 @@ class GradientAccumulation(ExtendableOptimizer):
     def apply_update(self, update: Update) -> None:
         has_all = ops.equal(ops.mod(self.iterations, self.grad_accum_steps), 0)
 
-        def write(target, value):
+        def write(target: TensorLike, value: TensorLike) -> None:
             update.write(target, ops.where(has_all, value, _current_value(target)))
 
         total = self.sums[update.index]
@@ -499,7 +499,7 @@ class ExponentialMovingAverage(ExtendableOptimizer):
         super().apply_update(update)
         self._count(update.variable, update.index, update.write)
 
-    def _count(self, variable, index, write):
+    def _count(self, variable: TensorLike, index: int, write: Callable) -> None:
         mean, momentum = self.ema_weights[index], self.ema_momentum
         decayed = _current_value(mean) * momentum
         write(mean, decayed + _current_value(variable) * (1.0 - momentum))

@@ -59,7 +59,7 @@ def take_batches(options: dict[str, Any], read_ahead: int) -> None:
             options[name] = as_batches(data, read_ahead)
 
 
-def _weighted(batch, class_weight):
+def _weighted(batch: tuple, class_weight: dict[int, float]) -> tuple:
     inputs, targets = batch
     classes = targets.argmax(-1) if targets.shape[1:] not in ((), (1,)) else targets
     weights = [class_weight.get(int(x), 1.0) for x in classes.reshape(-1)]
@@ -79,7 +79,7 @@ def with_ends(options: dict[str, Any]) -> Unchecked:
     if not any(isinstance(x, SequenceBatches) for x in data):
         return callbacks
 
-    def end(epoch, logs):
+    def end(epoch: int, logs: dict | None) -> None:
         for sequence in data:
             end_epoch(sequence)
 

@@ -65,7 +65,7 @@ def insert_arguments(**arguments: Unchecked) -> Callable:
         arguments: names and defaults.
     """
 
-    def decorate(method):
+    def decorate(method: Callable) -> Callable:
         @functools.wraps(method)
         def call(self, *args, **kwargs):
             for name, default in arguments.items():
@@ -80,7 +80,7 @@ def insert_arguments(**arguments: Unchecked) -> Callable:
 def delete_arguments(*arguments: str) -> Callable:
     """A decorator of methods, which do not take these keyword arguments any more."""
 
-    def decorate(method):
+    def decorate(method: Callable) -> Callable:
         @functools.wraps(method)
         def call(self, *args, **kwargs):
             for name in arguments:
@@ -270,7 +270,7 @@ class WebServing:
             for an error), `desc` and `data`.
         """
 
-        def answer(code, text, data):
+        def answer(code: int, text: str, data: Unchecked) -> str:
             fields = {"code": code, "desc": text, "data": data}
             return json.dumps(fields, ensure_ascii=False)
 

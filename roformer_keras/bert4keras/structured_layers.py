@@ -15,7 +15,7 @@ from roformer_keras.layers import GlobalPointer as _GlobalPointer
 _serializable = keras.saving.register_keras_serializable("bert4keras")
 
 
-def _tags(y_true, scores):
+def _tags(y_true: TensorLike, scores: TensorLike) -> TensorLike:
     """int `(batch, length)` of tags in any number type, whose sizes may be unknown."""
     return ops.reshape(ops.cast(y_true, "int32"), ops.shape(scores)[:-1])
 

@@ -229,7 +229,7 @@ class _Splitter(_tokenizer.RoFormerTokenizer):
         self._longest_token = max(map(len, ids), default=1)
         self._cached_split = functools.lru_cache(1 << 16)(self._split_run)
 
-    def split(self, text):
+    def split(self, text: str) -> list[str]:
         return self._normalised_tokens(text)
 
     def id_to_token(self, token_id):
@@ -344,21 +344,21 @@ class Tokenizer(TokenizerBase):
         return token.removeprefix("##")
 
     @staticmethod
-    def _is_space(ch):
+    def _is_space(ch: str) -> bool:
         return ch in " \n\r\t" or unicodedata.category(ch) == "Zs"
 
     _is_punctuation = staticmethod(is_punctuation)
 
     @staticmethod
-    def _is_cjk_character(ch):
+    def _is_cjk_character(ch: str) -> bool:
         return bool(CJK_CHARACTER.match(ch))
 
     @staticmethod
-    def _is_control(ch):
+    def _is_control(ch: str) -> bool:
         return unicodedata.category(ch) in ("Cc", "Cf")
 
     @staticmethod
-    def _is_special(ch):
+    def _is_special(ch: str) -> bool:
         return bool(re.fullmatch(r"\[.*\]", ch, re.DOTALL))
 
     _is_redundant = staticmethod(_tokenizer._is_redundant)

@@ -7,7 +7,7 @@ which moves a table, calls the one that it kept, and moves the table back.
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import keras
@@ -78,7 +78,7 @@ def of_batches(model: keras.Model, make: Callable, force: bool = False) -> Calla
     if model._trains_on_lists and not hasattr(function, "takes_batches"):
 
         @functools.wraps(function)
-        def of_iterator(iterator):
+        def of_iterator(iterator: Iterator) -> TensorLike:
             return function(_arrays_of(model, next(iterator)))
 
         of_iterator.takes_batches = True  # type: ignore[attr-defined]
@@ -118,7 +118,7 @@ def gradients_function(gradients: Sequence[Gradient]) -> Callable:
     phase = {"training": False} if takes_phase else {}
 
     @tf.function(reduce_retracing=True)
-    def compute(x, y, sample_weight):
+    def compute(x: TensorLike, y: TensorLike, sample_weight: TensorLike) -> list:
         with tf.GradientTape() as tape:
             y_pred = model(x, training=False)
             loss = model.compute_loss(x, y, y_pred, sample_weight, **phase)
@@ -130,7 +130,7 @@ def gradients_function(gradients: Sequence[Gradient]) -> Callable:
     return call
 
 
-def _arrays_of(model, batch):
+def _arrays_of(model: keras.Model, batch: tuple) -> list[np.ndarray]:
     """The list of Keras 2 of a batch of Keras 3."""
     x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
     if isinstance(x, dict):
@@ -149,7 +149,7 @@ def _arrays_of(model, batch):
     return [*arrays, *targets, *weight_arrays]
 
 
-def _flat(values):
+def _flat(values: TensorLike) -> list[np.ndarray]:
     """Arrays of a structure, of which TensorFlow's empty optionals are left out."""
     return [
         keras.ops.convert_to_numpy(value)
@@ -158,11 +158,11 @@ def _flat(values):
     ]
 
 
-def _batch_of(model, arrays):
+def _batch_of(model: keras.Model, arrays: Sequence) -> tuple:
     """The batch of Keras 3 of a list of Keras 2."""
     inputs, outputs = len(model.inputs), len(model.outputs)
 
-    def part(first, count):
+    def part(first: int, count: int) -> TensorLike:
         slices = list(arrays[first : first + count])
         return slices[0] if len(slices) == 1 else tuple(slices) or None
 

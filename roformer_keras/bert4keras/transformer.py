@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import keras as keras3
@@ -254,7 +254,9 @@ class Transformer:
             return self._attend_with_scores(made, inputs, dict(arguments or {}))
         return made(inputs, **(arguments or {}))
 
-    def _attend_with_scores(self, attention, inputs, arguments):
+    def _attend_with_scores(
+        self, attention: MultiHeadAttention, inputs: Sequence, arguments: dict
+    ) -> TensorLike:
         """The attention, with the scores of the one before it added to its own."""
         if self.attention_scores is not None:
             biases = int(bool(arguments.get("a_bias")))
@@ -304,7 +306,7 @@ class Transformer:
         """A tensor as a checkpoint holds it."""
         return np.asarray(value, dtype or keras.config.floatx())
 
-    def _layer_names(self, mapping):
+    def _layer_names(self, mapping: Mapping | None) -> Iterator[tuple]:
         mapping = self.variable_mapping() if mapping is None else mapping
         for layer, names in mapping.items():
             if self.prefixed(layer) in self.layers:

@@ -9,7 +9,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,7 @@ def save(model: keras.Model, path: str | os.PathLike, overwrite: bool = True) ->
             group.attrs["weight_names"] = _texts(names)
 
 
-def _texts(names):
+def _texts(names: Iterable[str]) -> np.ndarray:
     return np.array([name.encode() for name in names], dtype="S")
 
 
