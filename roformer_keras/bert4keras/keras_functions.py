@@ -14,8 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.base import quirks
-from roformer_keras.base.errors import refuse
+from roformer_keras.base import errors, quirks
 from roformer_keras.base.types import TensorLike, Unchecked
 from roformer_keras.bert4keras.train_functions import function, gradients  # noqa: F401
 
@@ -348,7 +347,7 @@ def in_train_phase(
         ConfigurationError: it is not given, and no layer is being called.
     """
     training = quirks.called_in_training() if training is None else training
-    refuse(
+    errors.refuse(
         training is None,
         "in_train_phase must be called in a layer's call or with training=, got "
         "neither: Keras 3 has no phase of learning elsewhere",
