@@ -330,8 +330,8 @@ def _clipped_by_global_norm(gradients, limit):
     import tensorflow as tf
 
     present = [gradient for gradient in gradients if gradient is not None]
-    # As in Keras and bert4keras on TensorFlow, the norm takes the rows of an embedding,
-    # one for each token, without summing them. JAX, PyTorch and accumulation sum them.
+    # On TensorFlow, Keras and bert4keras do not sum the rows of a token in an embedding
+    # before the norm either. JAX, PyTorch and accumulation sum them.
     halves = [
         tf.nn.l2_loss(getattr(gradient, "values", gradient)) for gradient in present
     ]

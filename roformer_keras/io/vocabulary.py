@@ -118,8 +118,8 @@ def check_tokens(tokens: Sequence[str], label: str = "a vocabulary") -> None:
 # === Characters or words ===
 
 _LEVELS = ("character", "word")
-# Above this share of a vocabulary, words of several CJK characters make it one of
-# words. The released ones hold none (characters) or 80 % (words).
+# Above this share of words of several CJK characters, a vocabulary counts as a word
+# vocabulary. In the released vocabularies the share is 0 (characters) or 80 % (words).
 _WORD_SHARE = 0.01
 
 

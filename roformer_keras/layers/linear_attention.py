@@ -144,7 +144,7 @@ class LinearRoPEAttention(ProjectedAttention):
     - `"rotary_performer"`: a and b are `f(R q) . f(R k)` with the same features, which
       approximate softmax attention with RoPE; weights are probabilities.
 
-    The projections are those of `RoPEAttention`, by the same names. Features, angles,
+    It has the projections of `RoPEAttention`, by the same names. Features, angles,
     sums and normalisers are float32 under every dtype policy. Without weights of pairs,
     there is no dropout on them.
 

@@ -1,4 +1,4 @@
-"""A dense layer to which LoRA can be added, saved with the rest, and merged."""
+"""A dense layer whose LoRA factors can be added, saved and merged."""
 
 import keras
 from keras import ops
@@ -12,10 +12,9 @@ _FACTORS = ("lora_kernel_a", "lora_kernel_b")
 class Projection(keras.layers.Dense):
     """Keras's dense layer, which saves its LoRA factors.
 
-    Keras saves the kernel with the product of the factors in it, and loads the factors
-    as zeros, where the gradient is zero as well. This layer saves the factors next to
-    that kernel: readers without LoRA get the fine-tuned kernel, and training resumes
-    with the factors.
+    Keras merges the factors into the saved kernel, and loads the factors as zeros, whose
+    gradient is zero as well. This layer saves the factors next to that kernel: readers
+    without LoRA get the fine-tuned kernel, and training resumes with the factors.
 
     Arguments, call arguments and returns: as in `keras.layers.Dense`.
 
@@ -25,8 +24,8 @@ class Projection(keras.layers.Dense):
     def call(self, inputs, training=None):
         if keras.backend.backend() != "tensorflow" or len(inputs.shape) < 3:
             return super().call(inputs, training=training)
-        # TensorFlow joins product, bias and activation in one kernel if nothing stands
-        # between them; Keras would reshape a product of more than two axes.
+        # TensorFlow fuses product, bias and activation if nothing comes between them;
+        # Keras would reshape a product of more than two axes.
         *outer, dim = ops.shape(inputs)
         outputs = super().call(ops.reshape(inputs, (-1, dim)), training=training)
         return ops.reshape(outputs, (*outer, self.units))
@@ -40,14 +39,11 @@ class Projection(keras.layers.Dense):
         self.lora_rank = self.lora_alpha = None
 
     def _stored_kernel(self):
-        """The variable, where the property `kernel` adds the factors and casts."""
+        """The kernel's variable, without the factors and the cast of `kernel`."""
         return next(weight for weight in self.weights if weight.name == "kernel")
 
     def _merged(self, sign):
-        """The kernel plus or minus the product, in the kernel's own type.
-
-        The property `kernel` has the compute type, which may be a bfloat16.
-        """
+        """The kernel plus or minus the product, in the type of the stored kernel."""
         product = ops.matmul(self.lora_kernel_a, self.lora_kernel_b)
         scale = sign * self.lora_alpha / self.lora_rank
         kernel = self._stored_kernel()
@@ -74,7 +70,7 @@ class Projection(keras.layers.Dense):
             super().load_own_variables(variables)
             return
         if not factors:
-            # A new layer's.
+            # The file has no factors: start from a new layer's.
             factors = {
                 "lora_kernel_a": ops.convert_to_numpy(self.lora_kernel_a),
                 "lora_kernel_b": ops.zeros(self.lora_kernel_b.shape),
@@ -87,4 +83,4 @@ class Projection(keras.layers.Dense):
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class Dense(Projection):
-    """A `Projection` that files name as Keras's dense layer, as earlier ones do."""
+    """A `Projection` with the name of Keras's dense layer, as in earlier files."""

@@ -1,4 +1,4 @@
-"""Computing a part of a model again in the backward pass, instead of keeping it."""
+"""Recomputes a layer in the backward pass instead of storing its activations."""
 
 import keras
 from keras import ops
@@ -9,9 +9,9 @@ from roformer_keras.base import quirks
 def recomputed(function, layer, arguments):
     """Calls a function of a layer and keeps only its arguments for the backward pass.
 
-    `keras.remat` alone would draw other dropout masks when it computes again, and leave
-    JAX a seed of an inner trace. So seeds are drawn here, once, and the function sees
-    the layer's variables as they are now.
+    `keras.remat` alone would draw other dropout masks in the recomputation, and leave JAX
+    a seed of an inner trace. So this function draws the seeds once, and passes the
+    present values of the layer's variables.
 
     Source: Chen et al. 2016, arXiv:1604.06174.
     """
@@ -32,7 +32,7 @@ def recomputed(function, layer, arguments):
     ]
     names = list(arguments)
 
-    # TensorFlow takes gradients of a flat list of float tensors only.
+    # TensorFlow takes only gradients of a flat list of float tensors.
     def run(*tensors):
         count = len(names)
         values = zip(trained, tensors[count:], strict=True)
