@@ -11,6 +11,7 @@ import keras
 
 from roformer_keras.base.checks import check_instance, check_integer, check_names
 from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.types import Texts
 from roformer_keras.data.batches import NumberedBatches
 from roformer_keras.data.datasets import labelled_texts, texts_of
 from roformer_keras.data.loader import batch_maker, items_of
@@ -88,7 +89,7 @@ class ObjectiveData:
 class ObjectiveTrainer(TextTrainer):
     """Trains and evaluates a language model on texts, by its objective, or on ids."""
 
-    def prepared(self, x: Any, is_training: bool = False) -> Any:
+    def prepared(self, x: Texts, is_training: bool = False) -> Texts:
         _refuse_iterator(x)
         return x
 

@@ -291,8 +291,10 @@ class Presets:
         tokenizer = self.model.tokenizer
         if tokenizer is None:
             return {}
-        tokens = list(tokenizer.vocabulary)
-        return {"vocabulary": tokens, "tokenizer": tokenizer.to_dict()}
+        return {
+            "vocabulary": list(tokenizer.vocabulary),
+            "tokenizer": tokenizer.to_dict(),
+        }
 
     def configuration(self) -> dict[str, Any]:
         """`get_config` of a model on a backbone."""

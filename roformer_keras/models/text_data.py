@@ -9,11 +9,12 @@ import numpy as np
 
 from roformer_keras.base.checks import check_integer
 from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.types import Texts
 from roformer_keras.data.adapters import refuse_strategy
 from roformer_keras.data.batches import MappedDataset, NumberedBatches, TextBatches
 from roformer_keras.data.datasets import check_container, is_ready, labelled_texts
 from roformer_keras.inference.fast_model import FastModel
-from roformer_keras.models.training_loop import Trainer
+from roformer_keras.models.training_loop import RowWeights, Trainer
 from roformer_keras.tables.memory import is_table
 from roformer_keras.tables.texts import refuse_loader
 from roformer_keras.text.rows import draw_validation
@@ -99,14 +100,14 @@ class TextTrainer(Trainer):
         if not model.compiled:
             model.compile()
 
-    def takes_texts(self, x: Any) -> bool:
+    def takes_texts(self, x: Texts) -> bool:
         return not (isinstance(x, Iterator) or is_ready(x))
 
     def read(
         self,
-        x: Any,
-        y: Any = None,
-        sample_weight: Any = None,
+        x: Texts,
+        y: Texts = None,
+        sample_weight: RowWeights = None,
         is_training: bool = False,
     ) -> Any:
         refuse_strategy(self.model)
@@ -122,7 +123,7 @@ class TextTrainer(Trainer):
             x, y, sample_weight = labelled_texts(x)
         return self.model.labelled(x, y, sample_weight, class_weight, **self.options)
 
-    def prepared(self, x: Any, is_training: bool = False) -> Any:
+    def prepared(self, x: Texts, is_training: bool = False) -> Texts:
         """A generator or `PyDataset` with texts as ids; other data unchanged.
 
         Weights of classes become weights of rows.
@@ -153,7 +154,7 @@ class TextTrainer(Trainer):
         by_class = self.model.class_weights(self.class_weight)[numbers]
         return x, y, np.prod([by_class, *weights], axis=0, dtype="float32")
 
-    def held_out(self, data: Any, batch_size: int) -> Any:
+    def held_out(self, data: Texts, batch_size: int) -> Texts:
         data = self.prepared(data)
         is_pair = isinstance(data, tuple) and isinstance(data[0], dict)
         if is_pair or not self.takes_texts(data):
@@ -182,7 +183,7 @@ class TextTrainer(Trainer):
             "of ids, or set r_drop to 0",
         )
 
-    def keras_weights(self, x: Any = None) -> dict[int, float] | None:
+    def keras_weights(self, x: Texts = None) -> dict[int, float] | None:
         if isinstance(x, MappedDataset | Iterator):
             # Its rows have them.
             return None

@@ -1,17 +1,22 @@
 """Keras's `fit` and its kin on the data and the models of this package."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from roformer_keras.base import quirks
+from roformer_keras.base.types import Texts
+from roformer_keras.data.batches import NumberedBatches, TextBatches
 from roformer_keras.data.datasets import check_container
 from roformer_keras.inference.fast_model import FastModel
 from roformer_keras.layers import RoPEAttention
 from roformer_keras.layers.long_attention import is_long
+
+# Weights of rows: float `(rows,)`.
+RowWeights = Sequence[float] | np.ndarray | None
 
 
 def choose_blocks(model: keras.Model, rows: int, length: int) -> None:
@@ -32,7 +37,7 @@ class EpochOrder(keras.callbacks.Callback):
     not stopped.
     """
 
-    def __init__(self, batches: Any):
+    def __init__(self, batches: TextBatches | NumberedBatches):
         super().__init__()
         self._batches = batches
 
@@ -50,7 +55,7 @@ class EpochOrder(keras.callbacks.Callback):
                 generator.state.assign(np.array([seed, count], "uint32"))
 
 
-def with_order(callbacks: Any, batches: Any) -> Any:
+def with_order(callbacks: Any, batches: TextBatches | NumberedBatches) -> Any:
     """Callbacks of `fit`, before which the batches go to the epoch."""
     order = EpochOrder(batches)
     if isinstance(callbacks, keras.callbacks.CallbackList):
@@ -117,37 +122,37 @@ class Trainer:
             name: options.pop(name) for name in model.row_options if name in options
         }
 
-    def takes_texts(self, x: Any) -> bool:
+    def takes_texts(self, x: Texts) -> bool:
         """True for data that `read` takes; Keras's loops take other data."""
         return False
 
     def read(
         self,
-        x: Any,
-        y: Any = None,
-        sample_weight: Any = None,
+        x: Texts,
+        y: Texts = None,
+        sample_weight: RowWeights = None,
         is_training: bool = False,
     ) -> Any:
         """Texts and labels as `TextData`, or what has its methods."""
         raise NotImplementedError
 
-    def prepared(self, x: Any, is_training: bool = False) -> Any:
+    def prepared(self, x: Texts, is_training: bool = False) -> Texts:
         """Data whose batches are ids, if Keras takes it; else the data unchanged."""
         return x
 
-    def held_out(self, data: Any, batch_size: int) -> Any:
+    def held_out(self, data: Texts, batch_size: int) -> Texts:
         """Batches of `validation_data`, as Keras evaluates on them."""
         return data
 
-    def keras_weights(self, x: Any = None) -> Mapping | None:
+    def keras_weights(self, x: Texts = None) -> Mapping | None:
         """Weights of classes for Keras's loops on ids."""
         return self.class_weight
 
     def fit(
         self,
-        x: Any,
-        y: Any,
-        sample_weight: Any,
+        x: Texts,
+        y: Texts,
+        sample_weight: RowWeights,
         batch_size: int,
         *,
         validation_data: Any,
@@ -211,7 +216,12 @@ class Trainer:
         return model.history
 
     def evaluate(
-        self, x: Any, y: Any, sample_weight: Any, batch_size: int, **options: Any
+        self,
+        x: Texts,
+        y: Texts,
+        sample_weight: RowWeights,
+        batch_size: int,
+        **options: Any,
     ) -> Any:
         """Computes loss and metrics; see `PresetModel.evaluate`."""
         check_container(x, y, sample_weight)
@@ -222,19 +232,22 @@ class Trainer:
         options["sample_weight"] = sample_weight
         return FastModel.evaluate(self.model, x, y, batch_size, **options)
 
-    def train_on_batch(self, x: Any, y: Any, sample_weight: Any, **options: Any) -> Any:
+    def train_on_batch(
+        self, x: Texts, y: Texts, sample_weight: RowWeights, **options: Any
+    ) -> Any:
         """Trains on one batch; see `PresetModel.train_on_batch`."""
-        model = self.model
         if not self.takes_texts(x):
             return FastModel.train_on_batch(
-                model, x, y, sample_weight, self.keras_weights(), **options
+                self.model, x, y, sample_weight, self.keras_weights(), **options
             )
         data = self.read(x, y, sample_weight, is_training=True)
-        batch = data.batch(copies=model.row_copies)
-        choose_blocks(model, len(next(iter(batch[0].values()))), data.max_length)
+        batch = data.batch(copies=self.model.row_copies)
+        choose_blocks(self.model, len(next(iter(batch[0].values()))), data.max_length)
         return FastModel.train_on_batch(data.learner, *batch, **options)
 
-    def test_on_batch(self, x: Any, y: Any, sample_weight: Any, **options: Any) -> Any:
+    def test_on_batch(
+        self, x: Texts, y: Texts, sample_weight: RowWeights, **options: Any
+    ) -> Any:
         """Computes the loss of one batch; see `PresetModel.test_on_batch`."""
         if not self.takes_texts(x):
             return FastModel.test_on_batch(self.model, x, y, sample_weight, **options)
