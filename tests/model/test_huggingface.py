@@ -514,7 +514,7 @@ def test_a_head_that_transformers_has_otherwise_is_refused(tmp_path):
             (
                 RoFormerTextClassifier,
                 {"num_classes": 2},
-                "has head_activation=None, and .* or train it with head_act.*'gelu'",
+                "has head_activation=None, but .* or train it with head_act.*'gelu'",
             ),
             (RoFormerBackbone, {"attention": "unilm"}, "has attention='unilm', which"),
             (RoFormerMultipleChoice, {"pooling": "mean"}, "has pooling='mean', which"),
