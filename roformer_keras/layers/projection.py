@@ -12,9 +12,9 @@ _FACTORS = ("lora_kernel_a", "lora_kernel_b")
 class Projection(keras.layers.Dense):
     """Keras's dense layer, which saves its LoRA factors.
 
-    Keras merges the factors into the saved kernel, and loads the factors as zeros, whose
-    gradient is zero as well. This layer saves the factors next to that kernel: readers
-    without LoRA get the fine-tuned kernel, and training resumes with the factors.
+    Keras merges the factors into the saved kernel, and loads the factors as zeros,
+    whose gradient is zero as well. This layer saves the factors next to that kernel:
+    readers without LoRA get the fine-tuned kernel, and training resumes with the factors.
 
     Arguments, call arguments and returns: as in `keras.layers.Dense`.
 

@@ -9,8 +9,8 @@ from roformer_keras.base import quirks
 def recomputed(function, layer, arguments):
     """Calls a function of a layer and keeps only its arguments for the backward pass.
 
-    `keras.remat` alone would draw other dropout masks in the recomputation, and leave JAX
-    a seed of an inner trace. So this function draws the seeds once, and passes the
+    `keras.remat` alone would draw other dropout masks in the recomputation, and leave
+    JAX a seed of an inner trace. So this function draws the seeds once, and passes the
     present values of the layer's variables.
 
     Source: Chen et al. 2016, arXiv:1604.06174.
