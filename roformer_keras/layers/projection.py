@@ -70,7 +70,7 @@ class Projection(keras.layers.Dense):
             super().load_own_variables(variables)
             return
         if not factors:
-            # The file has no factors: start from a new layer's.
+            # The file has no factors: use those of a new layer.
             factors = {
                 "lora_kernel_a": ops.convert_to_numpy(self.lora_kernel_a),
                 "lora_kernel_b": ops.zeros(self.lora_kernel_b.shape),
