@@ -14,7 +14,7 @@ class Projection(keras.layers.Dense):
 
     Keras merges the factors into the saved kernel, and loads the factors as zeros,
     whose gradient is zero as well. This layer saves the factors next to that kernel:
-    readers without LoRA get the fine-tuned kernel, and training resumes with the factors.
+    readers without LoRA get the fine-tuned kernel; training resumes with the factors.
 
     Arguments, call arguments and returns: as in `keras.layers.Dense`.
 
