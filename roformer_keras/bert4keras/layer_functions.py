@@ -15,7 +15,13 @@ from roformer_keras.layers.norms import activation_from_name
 from roformer_keras.layers.position import sinusoidal_table
 
 MERGES = (
-    *("Add", "Average", "Concatenate", "Maximum", "Minimum", "Multiply", "Subtract"),
+    "Add",
+    "Average",
+    "Concatenate",
+    "Maximum",
+    "Minimum",
+    "Multiply",
+    "Subtract",
 )
 # Layers for which Keras 3 replaces numbers that a mask hides, which Keras 2 merges.
 PLAIN = {

@@ -48,8 +48,9 @@ __all__ = ["Layer", "join_masks", "keras", *custom_objects]
 __all__ += [x for x in dir(keras.layers) if x[0].isupper() and x not in __all__]
 
 _NOT_COVERED = (
-    *("GatedAttentionUnit", "RelativePositionEmbedding"),
-    *("RelativePositionEmbeddingT5",),
+    "GatedAttentionUnit",
+    "RelativePositionEmbedding",
+    "RelativePositionEmbeddingT5",
 )
 
 

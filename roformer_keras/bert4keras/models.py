@@ -41,8 +41,17 @@ __all__ = [
 ]
 
 _NOT_COVERED = (
-    *("ALBERT", "ALBERT_Unshared", "ELECTRA", "GPT", "GPT2", "GPT2_ML", "NEZHA"),
-    *("T5", "T5_Base", "T5_Decoder", "T5_Encoder"),
+    "ALBERT",
+    "ALBERT_Unshared",
+    "ELECTRA",
+    "GPT",
+    "GPT2",
+    "GPT2_ML",
+    "NEZHA",
+    "T5",
+    "T5_Base",
+    "T5_Decoder",
+    "T5_Encoder",
 )
 
 

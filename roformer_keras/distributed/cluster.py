@@ -16,7 +16,10 @@ from roformer_keras.io.atomic import one_line
 
 # Each backend takes all cores in every worker unless one of these says otherwise.
 _THREADS = (
-    *("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC"),
+    "OMP_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "NPROC",
 )
 # Each backend takes all memory of a GPU at its start, which others may share.
 _SHARED_GPU = {

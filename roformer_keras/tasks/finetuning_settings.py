@@ -38,19 +38,24 @@ _LORA = Only("lora_rank above 0", bool, "lora_rank")
 _TRAINS_EMBEDDINGS = Only(
     "embeddings that are trained, which lora_rank and freeze_embeddings freeze",
     lambda rank, frozen: not rank and not frozen,
-    *("lora_rank", "freeze_embeddings"),
+    "lora_rank",
+    "freeze_embeddings",
 )
 _HELD_OUT = Only(
     "data that are not trained on: valid, or holdout",
     lambda valid, holdout: valid is not None or holdout > 0,
-    *("valid", "holdout"),
+    "valid",
+    "holdout",
 )
 _CHOOSES_EPOCH = Only(
     f"{_HELD_OUT.words}, and keep_best or patience",
     lambda valid, holdout, keep_best, patience: (
         _HELD_OUT.holds(valid, holdout) and (keep_best or patience is not None)
     ),
-    *("valid", "holdout", "keep_best", "patience"),
+    "valid",
+    "holdout",
+    "keep_best",
+    "patience",
 )
 
 
