@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
+from roformer_keras.base.checks import choice
+
 # Ways to pool the vectors of a row's tokens into one vector.
 Pooling = Literal[
     "first",
@@ -35,6 +37,14 @@ class TaskObjective(NamedTuple):
 
     text_counts: tuple[int, ...]
     compares_rows: bool
+
+
+# Objectives of sentence-embedding; the first one is the default.
+SENTENCE_OBJECTIVES = {
+    "cosent": TaskObjective((2,), compares_rows=True),
+    "classification": TaskObjective((2,), compares_rows=False),
+    "contrastive": TaskObjective((1,), compares_rows=True),
+}
 
 
 class Task(NamedTuple):
@@ -94,7 +104,7 @@ class TaskOptions:
 
     multi_label: bool = False
     crf: bool = False
-    objective: Literal["cosent", "classification", "contrastive"] | None = None
+    objective: str | None = choice(None, choices=(None, *SENTENCE_OBJECTIVES))
     pooling: Pooling | None = None
     head_activation: str | None = None
 
@@ -110,11 +120,7 @@ TASKS = {
     "sentence-embedding": Task(
         "RoFormerSentenceEncoder",
         (2,),
-        objectives={
-            "cosent": TaskObjective((2,), compares_rows=True),
-            "classification": TaskObjective((2,), compares_rows=False),
-            "contrastive": TaskObjective((1,), compares_rows=True),
-        },
+        objectives=SENTENCE_OBJECTIVES,
         pipeline_tag="sentence-similarity",
     ),
     "triplet-ranking": Task("RoFormerTripletRanker", (3,)),

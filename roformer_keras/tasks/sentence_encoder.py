@@ -11,6 +11,7 @@ from keras import ops
 from roformer_keras.base.argument_names import takes_other_names
 from roformer_keras.base.checks import check_choice, check_integer, check_number
 from roformer_keras.base.errors import ConfigurationError, refuse
+from roformer_keras.base.task_registry import SENTENCE_OBJECTIVES
 from roformer_keras.base.types import Texts, Verbose
 from roformer_keras.layers.pair_features import PairCosines, PairFeatures
 from roformer_keras.losses import CoSENT, SupervisedContrastive
@@ -50,8 +51,6 @@ from roformer_keras.tasks.task_files import TaskFiles
 from roformer_keras.tasks.vector import TextVector
 from roformer_keras.text.rows import GroupRows, Rows
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-
-_OBJECTIVES = ("cosent", "classification", "contrastive")
 
 
 class SentenceEncoderFiles(TaskFiles):
@@ -190,7 +189,7 @@ class RoFormerSentenceEncoder(TextTask):
         whitening_dim: int | None = None,
         **kwargs: Any,
     ):
-        check_choice("objective", objective, _OBJECTIVES)
+        check_choice("objective", objective, SENTENCE_OBJECTIVES)
         is_classified = objective == "classification"
         if is_classified:
             num_classes, classes = class_names(num_classes, classes, minimum=2)
@@ -222,7 +221,7 @@ class RoFormerSentenceEncoder(TextTask):
         self.objective = objective
         self.num_classes, self.classes = num_classes, classes
         self.scale, self.pooling = float(scale), pooling
-        self.text_counts = (1,) if objective == "contrastive" else (2,)
+        self.text_counts = SENTENCE_OBJECTIVES[objective].text_counts
 
     # === Training ===
 
