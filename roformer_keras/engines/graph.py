@@ -68,10 +68,10 @@ class Graph(abc.ABC, Generic[Tensor]):
     cosine = functools.partialmethod(_elements, "cosine")
     sine = functools.partialmethod(_elements, "sine")
     equal = functools.partialmethod(_elements, "equal")
-    less_or_equal = functools.partialmethod(_elements, "less_or_equal")
-    both = functools.partialmethod(_elements, "both")
-    either = functools.partialmethod(_elements, "either")
-    inverted = functools.partialmethod(_elements, "inverted")
+    less_equal = functools.partialmethod(_elements, "less_equal")
+    logical_and = functools.partialmethod(_elements, "logical_and")
+    logical_or = functools.partialmethod(_elements, "logical_or")
+    logical_not = functools.partialmethod(_elements, "logical_not")
     where = functools.partialmethod(_elements, "where")
 
     # === Weights ===
@@ -111,8 +111,8 @@ class Graph(abc.ABC, Generic[Tensor]):
         """A sum, maximum or mean over an axis, which stays with the size 1."""
 
     @abc.abstractmethod
-    def counted(self, x: Tensor) -> Tensor:
-        """The sum up to each element of the second axis."""
+    def cumsum(self, x: Tensor, axis: int) -> Tensor:
+        """The sum up to each element of an axis."""
 
     @abc.abstractmethod
     def softmax(self, x: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ class Graph(abc.ABC, Generic[Tensor]):
         """Numbers of another type in float32."""
 
     @abc.abstractmethod
-    def expanded(self, x: Tensor, *axes: int) -> Tensor:
+    def expand_dims(self, x: Tensor, axis: int | tuple[int, ...]) -> Tensor:
         """With new axes of size 1, where they are in the result."""
 
     @abc.abstractmethod
@@ -201,14 +201,14 @@ class Graph(abc.ABC, Generic[Tensor]):
         )
         minus = np.full((1, 1, 1, 1), -1, "float32")
         turned = self.concatenated(self.multiply(second, minus), first)
-        cos, sin = (self.expanded(table, 1) for table in angles)
+        cos, sin = (self.expand_dims(table, 1) for table in angles)
         return self.add(self.multiply(x, cos), self.multiply(turned, sin))
 
     def angles(
         self, positions: Tensor, frequencies: np.ndarray
     ) -> tuple[Tensor, Tensor]:
         """Cosines and sines of `(rows, length)` times frequencies, on a last axis."""
-        angles = self.multiply(self.expanded(positions, 2), frequencies)
+        angles = self.multiply(self.expand_dims(positions, 2), frequencies)
         return self.cosine(angles), self.sine(angles)
 
     def item(self, x: Tensor, number: int, axis: int) -> Tensor:

@@ -16,6 +16,7 @@ from roformer_keras import layers
 from roformer_keras.base import quirks
 from roformer_keras.base.errors import CheckpointError, ConfigurationError
 from roformer_keras.base.types import TensorLike
+from roformer_keras.base.visible_keys import is_token, visible_keys
 from roformer_keras.engines.graph import Graph, Tensor
 from roformer_keras.engines.known import (
     ADD,
@@ -140,13 +141,9 @@ class NetworkWriter(Generic[Tensor]):
             self.position_ids = self.graph.positions(x)
         return self.position_ids
 
-    def is_token(self, token_ids: Tensor) -> Tensor:
+    def is_token(self, token_ids: Tensor) -> TensorLike:
         """As `layers.masks.is_token`: bool `(rows, length)`."""
-        graph = self.graph
-        is_first = graph.equal(self.positions(token_ids), np.float32(0))
-        return graph.either(
-            graph.inverted(graph.equal(token_ids, np.int32(0))), is_first
-        )
+        return is_token(self.graph, token_ids, self.positions(token_ids))
 
     def attention_mask(
         self, layer: keras.Layer, token_ids: Tensor, segment_ids: Tensor
@@ -154,18 +151,15 @@ class NetworkWriter(Generic[Tensor]):
         """Addend of scores, 0 or `HIDDEN`."""
         if self._mask is not None:
             return self._mask
-        graph = self.graph
-        visible = self.is_token(token_ids)
-        if layer.pad_segments:
-            visible = graph.both(visible, self.is_token(segment_ids))
-        visible = graph.expanded(visible, 1, 2)
-        if layer.pattern != "bidirectional":
-            order = self.positions(token_ids)
-            if layer.pattern == "unilm":
-                order = graph.counted(segment_ids)
-            keys, queries = graph.expanded(order, 1, 2), graph.expanded(order, 1, 3)
-            visible = graph.both(visible, graph.less_or_equal(keys, queries))
-        return graph.where(visible, np.float32(0), np.float32(HIDDEN))
+        visible = visible_keys(
+            self.graph,
+            layer.pattern,
+            layer.pad_segments,
+            token_ids,
+            segment_ids,
+            self.positions(token_ids),
+        )
+        return self.graph.where(visible, np.float32(0), np.float32(HIDDEN))
 
     # === Embeddings, dense layers and norms ===
 
@@ -382,7 +376,7 @@ class NetworkWriter(Generic[Tensor]):
     def crf(self, layer: keras.Layer, scores: Tensor, mask: Tensor) -> Tensor:
         """Scores of tags, -inf where there is no token of a text."""
         graph = self.graph
-        return graph.where(graph.expanded(mask, 2), scores, np.float32(-np.inf))
+        return graph.where(graph.expand_dims(mask, 2), scores, np.float32(-np.inf))
 
     def pointer(
         self, layer: keras.Layer, x: Tensor, mask: Tensor | None = None
@@ -402,8 +396,8 @@ class NetworkWriter(Generic[Tensor]):
             added = graph.multiply(added, np.float32(0.5))
             added = graph.moved(graph.reshaped(added, 0, 0, heads, 2), 0, 2, 1, 3)
             bias = graph.add(
-                graph.expanded(graph.item(added, 0, 3), 2),
-                graph.expanded(graph.item(added, 1, 3), 3),
+                graph.expand_dims(graph.item(added, 0, 3), 2),
+                graph.expand_dims(graph.item(added, 1, 3), 3),
             )
         else:
             pairs = graph.reshaped(projected, 0, 0, heads, 2, dim)
@@ -420,12 +414,15 @@ class NetworkWriter(Generic[Tensor]):
         visible = None
         if layer.upper_triangular:
             positions = self.positions(x)
-            visible = graph.less_or_equal(
-                graph.expanded(positions, 1, 3), graph.expanded(positions, 1, 2)
+            visible = graph.less_equal(
+                graph.expand_dims(positions, (1, 3)),
+                graph.expand_dims(positions, (1, 2)),
             )
         if mask is not None:
-            both = graph.both(graph.expanded(mask, 1, 3), graph.expanded(mask, 1, 2))
-            visible = both if visible is None else graph.both(visible, both)
+            both = graph.logical_and(
+                graph.expand_dims(mask, (1, 3)), graph.expand_dims(mask, (1, 2))
+            )
+            visible = both if visible is None else graph.logical_and(visible, both)
         if visible is None:
             return scores
         return graph.where(visible, scores, np.float32(-np.inf))

@@ -35,10 +35,10 @@ class OnnxGraph(Graph[str]):
         "cosine": "Cos",
         "sine": "Sin",
         "equal": "Equal",
-        "less_or_equal": "LessOrEqual",
-        "both": "And",
-        "either": "Or",
-        "inverted": "Not",
+        "less_equal": "LessOrEqual",
+        "logical_and": "And",
+        "logical_or": "Or",
+        "logical_not": "Not",
         "where": "Where",
     }
     activations: ClassVar = {
@@ -109,13 +109,13 @@ class OnnxGraph(Graph[str]):
         length = self.node("Shape", x, start=1, end=2)
         length = self.node("Squeeze", length, np.array([0]))
         numbers = self.node("Range", np.int64(0), length, np.int64(1))
-        return self.expanded(self.as_float(numbers), 0)
+        return self.expand_dims(self.as_float(numbers), 0)
 
     def reduced(self, kind: str, x: str, axis: int) -> str:
         return self.node(f"Reduce{kind.title()}", x, np.array([axis]))
 
-    def counted(self, x: str) -> str:
-        return self.node("CumSum", x, np.int64(1))
+    def cumsum(self, x: str, axis: int) -> str:
+        return self.node("CumSum", x, np.int64(axis))
 
     def softmax(self, x: str) -> str:
         return self.node("Softmax", x, axis=-1)
@@ -128,8 +128,8 @@ class OnnxGraph(Graph[str]):
     def as_float(self, x: str) -> str:
         return self.node("Cast", x, to=self._onnx.TensorProto.FLOAT)
 
-    def expanded(self, x: str, *axes: int) -> str:
-        return self.node("Unsqueeze", x, np.array(axes))
+    def expand_dims(self, x: str, axis: int | tuple[int, ...]) -> str:
+        return self.node("Unsqueeze", x, np.array(axis, ndmin=1))
 
     def reshaped(self, x: str, *sizes: int) -> str:
         return self.node("Reshape", x, np.array(sizes))

@@ -28,10 +28,10 @@ class OpenVINOGraph(Graph[TensorLike]):
         "cosine": "cos",
         "sine": "sin",
         "equal": "equal",
-        "less_or_equal": "less_equal",
-        "both": "logical_and",
-        "either": "logical_or",
-        "inverted": "logical_not",
+        "less_equal": "less_equal",
+        "logical_and": "logical_and",
+        "logical_or": "logical_or",
+        "logical_not": "logical_not",
         "where": "select",
     }
     activations: ClassVar = {
@@ -121,13 +121,13 @@ class OpenVINOGraph(Graph[TensorLike]):
     def positions(self, x: TensorLike) -> TensorLike:
         length = self.op.gather(self.op.shape_of(x, "i64"), np.int64(1), np.int64(0))
         numbers = self.op.range(np.int64(0), length, np.int64(1), "f32")
-        return self.expanded(numbers, 0)
+        return self.expand_dims(numbers, 0)
 
     def reduced(self, kind: str, x: TensorLike, axis: int) -> TensorLike:
         return getattr(self.op, f"reduce_{kind}")(x, np.array([axis]), True)
 
-    def counted(self, x: TensorLike) -> TensorLike:
-        return self.op.cum_sum(x, np.int64(1))
+    def cumsum(self, x: TensorLike, axis: int) -> TensorLike:
+        return self.op.cum_sum(x, np.int64(axis))
 
     def softmax(self, x: TensorLike) -> TensorLike:
         return self.op.softmax(x, -1)
@@ -140,8 +140,8 @@ class OpenVINOGraph(Graph[TensorLike]):
     def as_float(self, x: TensorLike) -> TensorLike:
         return self.op.convert(x, "f32")
 
-    def expanded(self, x: TensorLike, *axes: int) -> TensorLike:
-        return self.op.unsqueeze(x, np.array(axes))
+    def expand_dims(self, x: TensorLike, axis: int | tuple[int, ...]) -> TensorLike:
+        return self.op.unsqueeze(x, np.array(axis, ndmin=1))
 
     def reshaped(self, x: TensorLike, *sizes: int) -> TensorLike:
         return self.op.reshape(x, np.array(sizes), True)

@@ -15,6 +15,7 @@ import numpy as np
 
 from roformer_keras.base.checks import Settings, choice, integer
 from roformer_keras.base.types import TensorLike
+from roformer_keras.base.visible_keys import visible_keys
 from roformer_keras.engines.programs import Program
 from roformer_keras.generation.buckets import ROWS, padded_origins, round_up_to_bucket
 from roformer_keras.generation.choosing import (
@@ -170,17 +171,19 @@ class StatefulDecoder:
             token_ids[row, width - lengths[row] :] = prompt.token_ids
             segment_ids[row, width - lengths[row] :] = prompt.segment_ids
         positions = np.arange(width) - (width - lengths[:, None])
-        visible = self._reading.visible(token_ids, segment_ids) & (positions > 0)
-        visible |= positions == 0
-        order = np.arange(width)[None]
-        if self._reading.attention == "unilm":
-            order = segment_ids.cumsum(axis=1)
-        sees = visible[:, None, :] & (order[:, None, :] <= order[:, :, None])
+        visible = visible_keys(
+            np,
+            self._reading.attention,
+            self._reading.pad_segments,
+            token_ids,
+            segment_ids,
+            positions,
+        )
         inputs = {
             "token_ids": token_ids,
             "segment_ids": segment_ids,
             "position_ids": np.maximum(positions, 0).astype("float32"),
-            "mask": hidden(sees)[:, None],
+            "mask": hidden(visible),
             "rows": np.arange(len(prompts), dtype="int32"),
         }
         return inputs, lengths

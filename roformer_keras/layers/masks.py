@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from roformer_keras.base import visible_keys
 from roformer_keras.base.errors import refuse
 from roformer_keras.base.types import TensorLike
 from roformer_keras.layers.configured import ConfiguredLayer
@@ -16,10 +17,13 @@ from roformer_keras.layers.configured import ConfiguredLayer
 
 def is_token(token_ids):
     """False at padding as bert4keras defines it: id 0, except at position 0."""
+    return visible_keys.is_token(ops, token_ids, _positions(token_ids))
+
+
+def _positions(token_ids):
     # `arange` needs a number, which a symbolic length lacks. Counts are int32, because
     # ids of eight bits, or bool, hold no count above 255.
-    first = ops.equal(ops.cumsum(ops.ones_like(token_ids, dtype="int32"), axis=1), 1)
-    return ops.logical_or(ops.not_equal(token_ids, 0), first)
+    return ops.cumsum(ops.ones_like(token_ids, dtype="int32"), axis=1) - 1
 
 
 def padding_mask(token_ids: TensorLike) -> TensorLike:
@@ -89,7 +93,7 @@ def unilm_mask(segment_ids: TensorLike) -> TensorLike:
     Source: Dong et al. 2019, arXiv:1905.03197.
     """
     order = ops.cumsum(ops.cast(segment_ids, "int32"), axis=1)
-    return ops.less_equal(order[:, None, None, :], order[:, None, :, None])
+    return visible_keys.not_after(ops, order)
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -131,14 +135,14 @@ class AttentionMask(ConfiguredLayer):
         self.pad_segments = pad_segments
 
     def call(self, token_ids: TensorLike, segment_ids: TensorLike) -> TensorLike:
-        mask = padding_mask(token_ids)
-        if self.pad_segments:
-            mask = ops.logical_and(mask, padding_mask(segment_ids))
-        if self.pattern == "causal":
-            mask = ops.logical_and(mask, causal_mask(ops.shape(token_ids)[1]))
-        elif self.pattern == "unilm":
-            mask = ops.logical_and(mask, unilm_mask(segment_ids))
-        return mask
+        return _visible_keys(self.pattern, self.pad_segments, token_ids, segment_ids)
+
+
+def _visible_keys(pattern, pad_segments, token_ids, segment_ids):
+    segment_ids, positions = ops.cast(segment_ids, "int32"), _positions(token_ids)
+    return visible_keys.visible_keys(
+        ops, pattern, pad_segments, token_ids, segment_ids, positions
+    )
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -153,8 +157,4 @@ class PaddingMask(ConfiguredLayer):
         return inputs[0]
 
     def compute_mask(self, inputs, previous_mask=None):
-        _, token_ids, segment_ids = inputs
-        mask = is_token(token_ids)
-        return (
-            ops.logical_and(mask, is_token(segment_ids)) if self.pad_segments else mask
-        )
+        return _visible_keys("bidirectional", self.pad_segments, *inputs[1:])[:, 0, 0]

@@ -331,7 +331,7 @@ class ScoresOfChoices(keras.layers.Layer):
         """As `NetworkWriter` asks for it."""
         graph = writer.graph
         scores = graph.split_axis(scores, token_ids)
-        is_token = graph.inverted(graph.equal(token_ids, np.int32(0)))
+        is_token = graph.logical_not(graph.equal(token_ids, np.int32(0)))
         tokens = graph.item(graph.total(graph.as_float(is_token), 2), 0, 2)
         is_padding = graph.equal(tokens, np.float32(0))
         return graph.where(is_padding, np.float32(EXCLUDED), scores)

@@ -274,16 +274,20 @@ class PlacesOfAnswer(keras.layers.Layer):
         graph = writer.graph
         is_text = graph.equal(segment_ids, np.int32(1))
         count = graph.total(graph.as_float(is_text), 1)
-        is_other = graph.both(
+        is_other = graph.logical_and(
             graph.equal(count, np.float32(0)), writer.is_token(token_ids)
         )
-        is_text = graph.either(is_text, is_other)
+        is_text = graph.logical_or(is_text, is_other)
         is_before_text = graph.equal(
             graph.shifted(graph.as_float(is_text)), np.float32(1)
         )
         is_first = graph.equal(writer.positions(token_ids), np.float32(0))
-        may_answer = graph.either(graph.both(is_text, is_before_text), is_first)
-        return graph.where(graph.expanded(may_answer, 2), scores, np.float32(EXCLUDED))
+        may_answer = graph.logical_or(
+            graph.logical_and(is_text, is_before_text), is_first
+        )
+        return graph.where(
+            graph.expand_dims(may_answer, 2), scores, np.float32(EXCLUDED)
+        )
 
     def compute_mask(self, inputs, previous_mask=None):
         return None

@@ -288,7 +288,7 @@ class JoinedScores(keras.layers.Layer):
         """As `NetworkWriter` asks for it."""
         graph, positions = writer.graph, writer.positions(tokens)
         sums = graph.add(
-            graph.expanded(positions, 1, 3), graph.expanded(positions, 1, 2)
+            graph.expand_dims(positions, (1, 3)), graph.expand_dims(positions, (1, 2))
         )
         joined = graph.concatenated(*scores, axis=1)
         is_first = graph.equal(sums, np.float32(0))

@@ -169,8 +169,8 @@ class TextTokens(ConfiguredLayer):
         excluded = graph.equal(token_ids, np.int32(0))
         for special in self.special_ids:
             is_special = graph.equal(token_ids, np.int32(special))
-            excluded = graph.either(excluded, is_special)
-        return graph.inverted(excluded)
+            excluded = graph.logical_or(excluded, is_special)
+        return graph.logical_not(excluded)
 
 
 def text_tokens(backbone, tokenizer):

@@ -143,7 +143,7 @@ class TextVector(ConfiguredLayer):
         graph = writer.graph
         if pooling in ("first", "last_position"):
             return graph.token(hidden, 0 if pooling == "first" else -1)
-        is_visible = graph.expanded(writer.is_token(token_ids), 2)
+        is_visible = graph.expand_dims(writer.is_token(token_ids), 2)
         if pooling == "max":
             values = graph.where(is_visible, hidden, np.float32(EXCLUDED))
             return graph.item(graph.largest(values, 1), 0, 1)
@@ -151,7 +151,7 @@ class TextVector(ConfiguredLayer):
         if pooling == "mean_positions":
             weights = graph.maximum(weights, np.float32(1))
         elif pooling in ("last", "weighted_mean"):
-            places = graph.expanded(writer.positions(token_ids), 2)
+            places = graph.expand_dims(writer.positions(token_ids), 2)
             weights = graph.multiply(weights, graph.add(places, np.float32(1)))
         if pooling == "last":
             last = graph.largest(weights, 1)
