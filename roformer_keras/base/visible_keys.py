@@ -1,4 +1,4 @@
-"""Which tokens of a text a query sees: the rule for Keras, NumPy and other graphs.
+"""The rule that says which tokens a query sees, for Keras, NumPy and graphs.
 
 `xp` is `keras.ops`, `numpy`, or a `Graph` of `engines`, whose methods have their names.
 """

@@ -151,8 +151,8 @@ class TextVector(ConfiguredLayer):
         if pooling == "mean_positions":
             weights = graph.maximum(weights, np.float32(1))
         elif pooling in ("last", "weighted_mean"):
-            places = graph.expand_dims(writer.positions(token_ids), 2)
-            weights = graph.multiply(weights, graph.add(places, np.float32(1)))
+            positions = graph.expand_dims(writer.positions(token_ids), 2)
+            weights = graph.multiply(weights, graph.add(positions, np.float32(1)))
         if pooling == "last":
             last = graph.largest(weights, 1)
             weights = graph.as_float(graph.equal(weights, last))
