@@ -16,6 +16,7 @@ from keras import ops
 from roformer_keras.base import quirks
 from roformer_keras.base.compiled import Compiled, WeightValues
 from roformer_keras.base.types import TensorLike, Unchecked
+from roformer_keras.base.visible_keys import visible_keys
 from roformer_keras.bert4keras import layers as own
 from roformer_keras.bert4keras.keras2_models import PREDICT, Model
 from roformer_keras.inference.compiled_forward import fill_rows
@@ -24,9 +25,17 @@ from roformer_keras.inference.compiled_forward import fill_rows
 _STEP = 64
 # Layers that compute each position by itself, whatever their arguments.
 _BY_POSITION: tuple[type, ...] = (
-    *(own.BiasAdd, own.Embedding, own.FeedForward, own.LayerNormalization),
-    *(own.ScaleOffset, keras.layers.Activation, keras.layers.Add, keras.layers.Dense),
-    *(keras.layers.Dropout, keras.layers.Embedding, keras.layers.InputLayer),
+    own.BiasAdd,
+    own.Embedding,
+    own.FeedForward,
+    own.LayerNormalization,
+    own.ScaleOffset,
+    keras.layers.Activation,
+    keras.layers.Add,
+    keras.layers.Dense,
+    keras.layers.Dropout,
+    keras.layers.Embedding,
+    keras.layers.InputLayer,
 )
 _POSITIONS = (own.SinusoidalPositionEmbedding, own.PositionEmbedding)
 _MASKS = (own.LanguageModelMask, own.UnifiedLanguageModelMask)
@@ -158,21 +167,20 @@ class CachedSteps:
 
     def _visible(self, tokens: np.ndarray, start: int, computed: int) -> np.ndarray:
         """bool `(batch, 1, computed, keys)`: which keys each new position sees."""
-        batch, length = tokens.shape[:2]
-        keys = -(-length // _STEP) * _STEP
-        keys = max(keys, self._caches[0][0].shape[2])
-        ids = tokens[..., self._graph.sequences.index(self._graph.tokens)]
-        is_key = np.zeros((batch, keys), bool)
-        is_key[:, :length] = ids != 0
-        is_key[:, 0] = True
-        if self._graph.segments is None:
-            order = np.broadcast_to(np.arange(keys), (batch, keys))
-        else:
-            segment_axis = self._graph.sequences.index(self._graph.segments)
-            order = np.zeros((batch, keys))
-            order[:, :length] = np.cumsum(tokens[..., segment_axis], axis=1)
-        query = order[:, start : start + computed]
-        return (is_key[:, None, :] & (order[:, None, :] <= query[:, :, None]))[:, None]
+        sequences, segments = self._graph.sequences, self._graph.segments
+        length = -(-tokens.shape[1] // _STEP) * _STEP
+        length = max(length, self._caches[0][0].shape[2])
+        tokens = np.pad(tokens, [(0, 0), (0, length - tokens.shape[1]), (0, 0)])
+        visible: np.ndarray = visible_keys(
+            np,
+            "causal" if segments is None else "unilm",
+            False,
+            tokens[..., sequences.index(self._graph.tokens)],
+            None if segments is None else tokens[..., sequences.index(segments)],
+            np.arange(length)[None],
+            slice(start, start + computed),
+        )
+        return visible
 
     def _step(
         self,
