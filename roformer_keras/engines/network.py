@@ -223,7 +223,7 @@ class NetworkWriter(Generic[Tensor]):
         return self.graph.rms_norm(x, layer.epsilon)
 
     def unit_length(self, layer: keras.Layer, x: Tensor) -> Tensor:
-        """As `keras.layers.UnitNormalization`, over the last axis."""
+        """Scales the last axis to length 1, like `keras.layers.UnitNormalization`."""
         graph = self.graph
         square = graph.total(graph.multiply(x, x), -1)
         return graph.divide(x, graph.root(graph.maximum(square, np.float32(1e-12))))

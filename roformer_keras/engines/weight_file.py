@@ -47,9 +47,9 @@ class WeightFile:
         file.seek(start)
         content = array.data.cast("B")
         while content:
-            # Of more than 2 GB a call writes a part.
+            # One call writes at most about 2 GB.
             content = content[file.write(content) :]
-        # Of a private map nothing is written back.
+        # A private map writes nothing back.
         mapped = mmap.mmap(
             file.fileno(), array.nbytes, flags=mmap.MAP_PRIVATE, offset=start
         )

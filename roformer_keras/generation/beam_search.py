@@ -351,7 +351,7 @@ class _Beams:
         ]
 
     def _finish(self, score, text):
-        # Of equal scores the earlier stays.
+        # For equal scores, keep the earlier text.
         heapq.heappush(self._finished, (score, -len(text), text))
         if len(self._finished) > self._config.num_beams:
             heapq.heappop(self._finished)

@@ -161,7 +161,7 @@ class CachedDecoder(Decoder):
 
 def _rooms(all_rows: int, max_new_tokens: int) -> tuple[int, int]:
     """Number of new keys that `recent` has room for, and `past` at first."""
-    # Beyond the last bucket it grows when it is needed.
+    # A cache longer than the last bucket grows when needed.
     recent = _RECENT_OF_FEW if all_rows < LARGE_BATCH else _RECENT_OF_MANY
     room = max(0, round_up_to_bucket(min(max_new_tokens, _NEW[-1]), _NEW) - recent)
     # All of `recent` is merged at a time.

@@ -18,7 +18,7 @@ _ROUNDING, _FLOAT32 = 1e-12, 1e-5
 _HALVINGS = 5
 # Sizes that programs are compiled for.
 _STOP_IDS = (8,)
-# Beyond any logit; differences of two are finite.
+# Larger than any logit; differences of two are finite.
 _LARGEST = 1e30
 # Rows that are computed at once, and of how many such parts threads compute some.
 _ROWS, _MIN_PARTS = 8, 3
@@ -134,7 +134,7 @@ def choose_by_steps(
     uniforms: np.ndarray,
     rows: RowState,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, RowState]:
-    """As `Decoder.advance`; `read` returns the logits after one more token a row."""
+    """Advances like `Decoder.advance`; `read` returns the logits of the next tokens."""
     steps = []
     for uniform in uniforms.T:
         logits = read(tokens)

@@ -257,7 +257,7 @@ def stream_steps(
     shows_stop=True,
     **options,
 ):
-    """As `stream`, with "" for each token whose piece is held back."""
+    """Streams like `stream`, with "" for each token whose piece is held back."""
     refuse(
         not isinstance(prompt, str),
         f"a prompt to stream must be a str, got {prompt!r}",

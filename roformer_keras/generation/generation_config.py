@@ -6,7 +6,7 @@ from roformer_keras.base.checks import Only, Settings, choice, integer, number
 from roformer_keras.base.errors import refuse
 
 METHODS = ("sample", "greedy", "beam")
-# Beyond it a text would take days, or more memory than any machine has.
+# A larger number would take days, or more memory than any machine has.
 MAX_TOKENS, MAX_TEXTS, MAX_BEAMS = 2**20, 2**20, 2**10
 _BEAMS = 4
 _DRAWN = Only("method='sample'", lambda method: method == "sample", "method")

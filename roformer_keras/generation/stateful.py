@@ -73,7 +73,7 @@ class StatefulDecoder:
     def start(
         self, prompts: Sequence[Prompt], copies: int, max_new_tokens: int
     ) -> tuple[np.ndarray, StatefulState]:
-        """As `Decoder.start`."""
+        """Implements `Decoder.start`."""
         inputs, lengths = self._prompt_inputs(prompts)
         memory = self._program.start()
         logits = self._program.run(memory, inputs)["logits"]
@@ -96,7 +96,7 @@ class StatefulDecoder:
     def choose(
         self, logits: np.ndarray, uniforms: np.ndarray, rows: RowState
     ) -> tuple[np.ndarray, np.ndarray, RowState]:
-        """As `Decoder.choose`."""
+        """Implements `Decoder.choose`."""
         return choose_next(logits, uniforms, rows)
 
     def advance(
@@ -106,7 +106,7 @@ class StatefulDecoder:
         uniforms: np.ndarray,
         rows: RowState,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, RowState]:
-        """As `Decoder.advance`."""
+        """Implements `Decoder.advance`."""
 
         def read(tokens: np.ndarray) -> np.ndarray:
             return self._step(state, tokens)
@@ -118,12 +118,12 @@ class StatefulDecoder:
         return 1
 
     def select(self, state: StatefulState, rows: np.ndarray) -> None:
-        """As `Decoder.select`. The memory changes with the next step."""
+        """Implements `Decoder.select`; the memory changes with the next step."""
         state.slots, state.positions = state.slots[rows], state.positions[rows]
         state.mask = state.mask[rows]
 
     def pays_to_leave(self, state: StatefulState, rows: int, steps: int) -> bool:
-        """As `Decoder.pays_to_leave`."""
+        """Implements `Decoder.pays_to_leave`."""
         return rows < len(state.slots)
 
     def leave(self, state: StatefulState) -> None:

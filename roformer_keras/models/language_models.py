@@ -42,7 +42,7 @@ _METHODS_OF_STEPS = (
     "prompt_mask",
     "visible",
 )
-# Of AdamW, if the model is not compiled.
+# The rate of AdamW, if the model is not compiled.
 _RATE = 1e-4
 
 

@@ -209,7 +209,7 @@ class Distillation(SimBERT):
         return inputs, targets, weights
 
     def _vector_targets(self, count):
-        # Of the differences that the model gives.
+        # Targets of the differences that the model outputs.
         return (
             {"similarities": np.zeros((count, count), "float32")},
             {"similarities": np.ones(count, "float32")},
@@ -347,7 +347,7 @@ class PairClassification(_LabelledPairs):
 
 
 class CoSENT(_LabelledPairs):
-    """Of any two pairs the one with the higher label has the higher cosine.
+    """Trains cosines to have the order of the labels, over all couples of pairs.
 
     Args:
         tokenizer: `RoFormerTokenizer` of the model.

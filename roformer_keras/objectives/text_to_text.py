@@ -40,7 +40,7 @@ class UniLM:
 
     name = "unilm"
     model_class = "RoFormerCausalLM"
-    # Of the configuration, besides those of the class.
+    # Fields of the configuration, besides those of the class.
     model_fields = {"attention": "unilm"}  # noqa: RUF012
     fields = 2
     rows_per_item = 1

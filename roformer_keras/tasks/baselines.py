@@ -204,7 +204,7 @@ def _mode_counts(numbers, count):
 
 
 class NearerText(_BySimilarity):
-    """Of triplets the second text or the third, whichever is more like the first."""
+    """Chooses the text of a triplet that is more like the first."""
 
     def answer(self, learned, texts):
         anchors, second, third = zip(*texts, strict=True)
@@ -305,7 +305,7 @@ class CharacterTags(Baseline):
                 layer: {
                     character: tag
                     for character, own in sorted(found.items())
-                    # Of equal counts the first name, whatever the order of the rows.
+                    # For equal counts, use the first name in the alphabet.
                     if (tag := min(own, key=lambda tag: (-own[tag], tag))) != "O"
                 }
                 for layer, found in counts.items()

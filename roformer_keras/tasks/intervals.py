@@ -53,7 +53,7 @@ def bootstrap_intervals(
         )
 
     with warnings.catch_warnings():
-        # Of samples in which a figure is undefined; they are left out below.
+        # Samples with an undefined figure are left out below.
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
         result = stats.bootstrap(
             (np.arange(rows),),

@@ -74,7 +74,7 @@ class Examples:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Within it, errors name the line of the file instead of the row."""
+        """A context in which errors name the line of the file instead of the row."""
         try:
             yield
         except ConfigurationError as error:

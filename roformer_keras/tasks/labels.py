@@ -277,7 +277,7 @@ def _alike(label):
     try:
         return parse_name(label)
     except ConfigurationError:
-        # Of a name that is blank.
+        # A blank name.
         return label
 
 

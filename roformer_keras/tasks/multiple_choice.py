@@ -308,7 +308,7 @@ class RowsOfChoices(keras.layers.Layer):
         return ops.reshape(inputs, (-1, *ops.shape(inputs)[2:]))
 
     def write_network(self, writer, inputs):
-        """As `NetworkWriter` asks for it."""
+        """Writes the layer on a graph of an engine, see `NetworkWriter`."""
         return writer.graph.joined_axes(inputs)
 
 
@@ -328,7 +328,7 @@ class ScoresOfChoices(keras.layers.Layer):
         )
 
     def write_network(self, writer, scores, token_ids):
-        """As `NetworkWriter` asks for it."""
+        """Writes the layer on a graph of an engine, see `NetworkWriter`."""
         graph = writer.graph
         scores = graph.split_axis(scores, token_ids)
         is_token = graph.logical_not(graph.equal(token_ids, np.int32(0)))

@@ -240,7 +240,7 @@ class Windows(SpanRows):
         self.owners = np.array(owners, "int64")
 
     def batch(self, numbers):
-        """As `Rows.batch`, with the segment of the texts."""
+        """A batch like `Rows.batch`, with the segment of the texts."""
         inputs = super().batch(numbers)
         return {**inputs, "segment_ids": inputs["segment_ids"] * self._segment}
 
@@ -270,7 +270,7 @@ class PlacesOfAnswer(keras.layers.Layer):
         return ops.where(may_answer[..., None], scores, EXCLUDED)
 
     def write_network(self, writer, scores, token_ids, segment_ids):
-        """As `NetworkWriter` asks for it."""
+        """Writes the layer on a graph of an engine, see `NetworkWriter`."""
         graph = writer.graph
         is_text = graph.equal(segment_ids, np.int32(1))
         count = graph.total(graph.as_float(is_text), 1)

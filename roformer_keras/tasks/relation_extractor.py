@@ -285,7 +285,7 @@ class JoinedScores(keras.layers.Layer):
         return ops.where(is_first, -np.inf, ops.concatenate(scores, axis=1))
 
     def write_network(self, writer, scores, tokens):
-        """As `NetworkWriter` asks for it."""
+        """Writes the layer on a graph of an engine, see `NetworkWriter`."""
         graph, positions = writer.graph, writer.positions(tokens)
         sums = graph.add(
             graph.expand_dims(positions, (1, 3)), graph.expand_dims(positions, (1, 2))

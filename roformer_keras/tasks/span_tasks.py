@@ -164,7 +164,7 @@ class TextTokens(ConfiguredLayer):
         return is_token
 
     def write_network(self, writer, token_ids):
-        """As `NetworkWriter` asks for it."""
+        """Writes the layer on a graph of an engine, see `NetworkWriter`."""
         graph = writer.graph
         excluded = graph.equal(token_ids, np.int32(0))
         for special in self.special_ids:

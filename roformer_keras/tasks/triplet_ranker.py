@@ -155,7 +155,7 @@ class PairsOfScores(keras.layers.Layer):
         return ops.reshape(scores, (-1, 2))
 
     def write_network(self, writer, scores):
-        """As `NetworkWriter` asks for it."""
+        """Writes the layer on a graph of an engine, see `NetworkWriter`."""
         return writer.graph.reshaped(scores, -1, 2)
 
     def compute_output_shape(self, scores_shape):

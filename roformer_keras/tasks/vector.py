@@ -135,7 +135,7 @@ class TextVector(ConfiguredLayer):
         return ops.cast(ops.sum(values * weights, axis=1) / count, hidden.dtype)
 
     def write_network(self, writer, hidden, token_ids):
-        """As `NetworkWriter` asks for it."""
+        """Writes the layer on a graph of an engine, see `NetworkWriter`."""
         parts = [self._written(one, writer, hidden, token_ids) for one in self._parts]
         return writer.graph.concatenated(*parts) if len(parts) > 1 else parts[0]
 
