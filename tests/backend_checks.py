@@ -353,7 +353,7 @@ def check_examples():
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         assert docs_blocks.run_examples(names) == (len(names), 0)
-    assert len(names) > 150
+    assert len(names) > 140
 
 
 def check_partial_training():

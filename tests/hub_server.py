@@ -62,7 +62,9 @@ def used_hub(monkeypatch, cache):
     The library has read its variables already, so these are set.
     """
     from huggingface_hub import constants
+    from huggingface_hub.utils import disable_progress_bars
 
+    disable_progress_bars()
     with hub({}) as server:
         for name, value in {
             "ENDPOINT": server.url,

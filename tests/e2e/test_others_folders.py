@@ -288,7 +288,7 @@ def test_cross_encoders_are_read_and_written(tmp_path):
     back = []
     for (folder, *_), logits in zip(jobs, expected, strict=True):
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*before the Sigmoid")
+            warnings.filterwarnings("ignore", ".*lack the Sigmoid")
             model = roformer_keras.load_model(folder)
             there = convert(folder, f"{folder}-x", format="huggingface", verbose=0)
         scores = model.predict([tuple(pair) for pair in PAIRS], verbose=0)

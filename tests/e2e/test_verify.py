@@ -28,12 +28,12 @@ from sources import copied, listing, tensors_of, unpacked, write_checkpoint
 
 import roformer_keras.layers.norms
 from roformer_keras import RoFormerBackbone, RoFormerConfig, convert, verify
+from roformer_keras.base import visible_keys
 from roformer_keras.base.errors import CheckpointError, ConfigurationError
 from roformer_keras.cli import main
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import weight_table
 from roformer_keras.inference import fast_model
-from roformer_keras.layers import masks
 from roformer_keras.verification.counterpart import counterpart, outputs_by_role
 from roformer_keras.verification.verify import PUBLISHED
 from tools.reference import matrix
@@ -201,8 +201,10 @@ def use_tanh_gelu(monkeypatch):
 
 
 def lose_the_mask(monkeypatch):
-    real = masks.padding_mask
-    monkeypatch.setattr(masks, "padding_mask", lambda ids: real(ids * 0 + 1))
+    real = visible_keys.is_token
+    monkeypatch.setattr(
+        visible_keys, "is_token", lambda xp, ids, order: real(xp, ids * 0 + 1, order)
+    )
 
 
 @pytest.mark.parametrize("change", [use_tanh_gelu, lose_the_mask])
