@@ -173,7 +173,8 @@ class StatefulDecoder:
         positions = np.arange(width) - (width - lengths[:, None])
         visible = visible_keys(
             np,
-            self._reading.attention,
+            # A model of another pattern writes from left to right as well.
+            "unilm" if self._reading.attention == "unilm" else "causal",
             self._reading.pad_segments,
             token_ids,
             segment_ids,
@@ -215,7 +216,8 @@ class StatefulDecoder:
         logits = self._program.run(state.memory, inputs)["logits"]
         state.slots = np.arange(count)
         state.positions = state.positions + 1
-        return logits[:count]
+        # The next step of a program may overwrite its outputs.
+        return logits[:count].copy()
 
 
 def hidden(visible: np.ndarray) -> np.ndarray:

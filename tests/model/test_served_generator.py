@@ -367,7 +367,7 @@ def test_a_damaged_export_of_vectors(served, tmp_path):
         ({"outputs": 5}, "'outputs' of type dict, got 5"),
         ({"outputs": outputs, "options": None}, "'options' of type dict, got None"),
         ({"options": {"max_length": "x"}}, "max_length must be an integer"),
-        ({"options": {}, "format": "tar"}, "that of .* is 'tar'"),
+        ({"options": {}, "format": "tar"}, "the export in .* has 'tar'"),
         ({"format": "onnx"}, r"the export lacks .*model\.onnx"),
     ):
         write_metadata(folder, **fields)
