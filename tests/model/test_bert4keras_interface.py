@@ -222,7 +222,7 @@ def test_other_layers_are_saved_as_those_of_keras():
 
 @keras3.saving.register_keras_serializable("a_script")
 class Averaging(keras.Model):
-    """A subclass that is made of tensors, with an argument of its own."""
+    """A subclass that is made of tensors, with its own argument."""
 
     def __init__(self, *args, share=0.5, **kwargs):
         super().__init__(*args, **kwargs)

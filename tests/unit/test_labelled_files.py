@@ -99,7 +99,7 @@ def test_what_is_read(name, content, arguments, texts, labels, lines, tmp_path):
     path, arguments = write_file(tmp_path / name, content), {"count": 1, **arguments}
     table = read_table(path, **arguments)
     assert (table.texts, table.labels, table.lines) == (texts, labels, lines)
-    # As Windows writes it.
+    # Windows writes these line ends.
     data = b"\r\n".join(path.read_bytes().splitlines())
     data = codecs.BOM_UTF8 + data.removeprefix(codecs.BOM_UTF8)
     other = write_file(tmp_path / f"windows.{name}", data)
